@@ -461,6 +461,8 @@ def _checked(run: Runner, count: int, backend: str) -> Runner:
 
 def _warn(name: str, failure: StageFailure) -> str:
     kind = "does not support this graph yet" if failure.unsupported else "failed, which is a bug"
+    if failure.of_user:
+        kind = "failed in a pass of yours"
     reason = f"the stage {failure.stage!r} {kind}: {failure.message}"
     logger = get_logger("compile")
     if reason in _warned:

@@ -25,7 +25,7 @@ from plait.codegen import Built, Target, build
 from plait.freezing import frozen
 from plait.late import Keeper, LateCompiler
 from plait.options import CompileOptions
-from plait.passes import before_grad, run_all
+from plait.passes import before_grad, check_outputs, run_all, without_before_grad
 from plait.record import CompiledGraph, HostCode, Outcome, Runner
 from plait.replay import at_user_lines, protect
 from plait.stages import Stages
@@ -73,10 +73,12 @@ def compile_graph(
     stages.dump("captured.py", lambda: program.code)
 
     fused = with_attention_calls(program, stages, options)
+    fused = before_grad(fused, stages, options, "before_grad_last")
     with stages.stage("aten"):
         recorded = fx_passes.to_aten(fused, example_inputs, decompositions=options.decompositions())
         if has_open_sizes(example_inputs):
             fx_passes.refuse_open_surroundings(recorded)
+        check_outputs(captured, recorded, options)
     stages.check("aten", lambda: fx_passes.verify(recorded))
     stages.dump("aten.txt", lambda: fx_passes.print_aten(recorded))
     if options.freeze:
@@ -179,6 +181,7 @@ def compile_training_graph(
 
     # Gradients that are differentiated themselves are the program's own: fused kernels have none.
     fused = with_attention_calls(program, stages, options)
+    fused = before_grad(fused, stages, options, "before_grad_last")
     is_open = has_open_sizes(example_inputs)
     pieces: tuple[Piece, ...] = ()
     why: WaypointError | None = None
@@ -191,10 +194,13 @@ def compile_training_graph(
                 raise
             pieces = fx_passes.in_pieces(program, example_inputs, error)
             why = error
-        if is_open and recorded is not None:
-            fx_passes.refuse_open_surroundings(recorded.program)
+        if recorded is not None:
+            if is_open:
+                fx_passes.refuse_open_surroundings(recorded.program)
+            check_outputs(captured, recorded.program, options)
     if why is not None:
-        return _piecewise(captured, pieces, why, stages, target, options, keeper)
+        again = without_before_grad(options)
+        return _piecewise(captured, pieces, why, stages, target, again, keeper)
     if recorded is None:
         return compile_graph(
             captured, example_inputs, stages=stages, target=target, options=options
@@ -230,7 +236,7 @@ def compile_training_graph(
             gradients.examples,
             stages=part,
             target=target,
-            options=options,
+            options=without_before_grad(options),
             keeper=keeper,
             known=gradients.known,
         ),
@@ -368,7 +374,8 @@ def _generated_and_compared(
     """Code for a functional ATen graph, compared with ATen's kernels where that is asked for."""
     if options.user_passes.after_grad:
         with stages.stage("passes"):
-            aten = run_all(aten, options.user_passes.after_grad, stages, options)
+            chosen = options.user_passes.after_grad
+            aten = run_all(aten, chosen, stages, options, "aten-after-grad")
     built = _generated(aten, stages, target, options, written or {})
     if not options.verify:
         return built

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import fx
 
     from plait.verifying import Verification
-    from plait_fx_passes import AtenGraph, Partition
+    from plait_fx_passes import AtenGraph, GraphDiff, Partition
     from plait_ir_lowering import Graph
     from plait_scheduler import Schedule
 
@@ -38,6 +38,8 @@ class StageFailure:
     message: str
     unsupported: bool
     """True where plait does not support something yet, False where plait has a bug."""
+    of_user: bool = False
+    """Whether it is a pass of the user's that failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,14 @@ class PassFact:
     """By how many calls of each operator the graph grew or, below 0, shrank."""
     left: tuple[str, ...] = ()
     """Why it left alone what it is made for."""
+    graph_diff: GraphDiff | None = None
+    """The nodes that it changed; `diff` has them as text."""
+
+    @property
+    def diff(self) -> tuple[str, ...]:
+        """The nodes that it took away or changed, after "-", and those that are there instead,
+        after "+", with the rule that made them and of which nodes. Written when it is read."""
+        return () if self.graph_diff is None else self.graph_diff.lines
 
 
 @dataclass(frozen=True, slots=True)

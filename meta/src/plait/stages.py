@@ -126,7 +126,8 @@ class Stages:
 
 
 def _failure(stage: str, error: Exception) -> StageFailure:
-    return StageFailure(stage, _text(error), unsupported=_is_unsupported(error))
+    of_user = bool(getattr(error, "of_user", False))
+    return StageFailure(stage, _text(error), _is_unsupported(error), of_user)
 
 
 def _text(error: Exception) -> str:

@@ -295,15 +295,26 @@ def test_patterns_are_traced_when_first_used_and_only_once():
     assert calls == [1]
 
 
+def endless(x):
+    return endless(x)
+
+
+captured = torch.ones(3, 4)
+
+
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
-        (lambda x: x, "must return the result of an operator, or several"),
+        (lambda x: x, "must return the result of an operator"),
+        (lambda: torch.ones(3, 4), "must return the result of an operator"),
+        (lambda x: None, "must return the result of an operator"),
+        (lambda x: x + torch.ones(3, 4), "holds a tensor"),
         (lambda x, y: torch.sin(x), "does not use"),
         (lambda x: torch.matmul(x, x), "is not one operator"),
         (lambda x: torch.sin(x[0]), "may index only"),
         (lambda x: aten.sin.default(x, x), "does not take these arguments"),
-        (lambda x: 1 // 0, "cannot be traced"),
+        (lambda x: 1 // 0, "ZeroDivisionError"),
+        (lambda x: endless(x), "RecursionError"),
     ],
 )
 def test_a_pattern_that_is_none_is_refused(pattern, message):
@@ -311,7 +322,7 @@ def test_a_pattern_that_is_none_is_refused(pattern, message):
     graph = to_aten(trace(lambda x: x.sin()), [x34])
     with pytest.raises(PassError, match=message):
         run_passes(graph, (rule_pass("bad", (rule,)),))
-    with pytest.raises(PatternError, match=message):
+    with pytest.raises(PatternError, match=f"the rule 'bad' cannot be traced: .*{message}"):
         rule.traced
 
 
@@ -320,6 +331,11 @@ def test_a_pattern_that_is_none_is_refused(pattern, message):
     [
         (lambda x: torch.sin(x)[0], r"returns torch.float32\[4\] for torch.float32\[3, 4\]"),
         (lambda x: torch.sin(x).double(), "returns torch.float64"),
+        (lambda x: x.to("meta"), r"\[3, 4\] on meta for torch.float32\[3, 4\] on cpu"),
+        (lambda x: x if x.sum() > 0 else -x, "DataDependentOutputException"),
+        (lambda x: x + captured, "a tensor that is not one of its arguments"),
+        (lambda x, y: x, "missing 1 required positional argument"),
+        (endless, "RecursionError"),
         (lambda x: 3, "does not return a tensor"),
         (lambda x: (torch.sin(x), torch.sin(x)), "returns 2 results, the pattern 1"),
         (lambda x: x.no_such_method(), "AttributeError"),

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from importlib import resources
 
+from plait.record import PassFact
 from plait.reporting.highlight import highlight
 from plait.reporting.model import CompileReport, GraphReport, RunFact
 from plait.reporting.panes import Pane, panes_of, user_lines
@@ -188,7 +189,7 @@ def _graph(graph: GraphReport, number: int) -> str:
     )
     columns = "".join(_pane(pane, index, keys) for index, pane in enumerate(panes))
     reason = f'<p class="reason">{_text(graph.reason)}</p>' if graph.reason else ""
-    reason += _images(graph) + _saved(graph)
+    reason += _passes(graph) + _images(graph) + _saved(graph)
     return (
         f'<section class="graph" id="graph{number}"><div class="graphhead">'
         f"<h2>{_text(graph.name)}</h2>{_badge(graph)}"
@@ -196,6 +197,39 @@ def _graph(graph: GraphReport, number: int) -> str:
         f'<div class="toggles">{buttons}</div></div>{reason}'
         f'<div class="panes">{columns}</div></section>'
     )
+
+
+def _passes(graph: GraphReport) -> str:
+    """A table of the passes, each with the nodes that it changed."""
+    changed = [each for each in graph.passes if each.rewrites or each.diff or each.left]
+    if not changed:
+        return ""
+    rows = "".join(
+        f"<tr><td class='size'>{_seconds(each.seconds)}</td>"
+        f"<td><code>{_text(each.name)}</code></td><td>{each.rewrites}</td><td>{_text(_rules(each))}</td><td>{_diff(each)}</td></tr>"
+        for each in changed
+    )
+    spent = _seconds(sum(each.seconds for each in graph.passes))
+    told = f"{count(len(graph.passes), 'pass')}, {spent}".replace("passs", "passes")
+    return (
+        f"<details class='notes saved'><summary>Passes <span>{told}</span></summary>"
+        "<table><thead><tr><th>time</th><th>pass</th><th>rewrites</th><th>rules</th>"
+        f"<th>changes</th></tr></thead><tbody>{rows}</tbody></table></details>"
+    )
+
+
+def _rules(done: PassFact) -> str:
+    return ", ".join([*(f"{rule} ×{n}" for rule, n in done.matches.items()), *done.left])
+
+
+def _diff(done: PassFact) -> str:
+    """What a pass changed: how many calls of which operators, and the nodes."""
+    if not done.diff:
+        return ""
+    calls = ", ".join(f"{n:+} {operator}" for operator, n in done.changes.items())
+    head = _text(calls or count(len(done.diff), "line"))
+    lines = _text("\n".join(done.diff))
+    return f"<details><summary>{head}</summary><pre>{lines}</pre></details>"
 
 
 def _images(graph: GraphReport) -> str:

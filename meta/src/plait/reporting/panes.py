@@ -48,7 +48,8 @@ def panes_of(graph: CompiledGraph) -> list[Pane]:
         from plait_fx_passes import print_aten
 
         origins = {node.name: _line_of(node) for node in graph.aten.graph.nodes}
-        panes.append(Pane("ATen", "ir", tuple(_named(print_aten(graph.aten), origins))))
+        made = {node.name: _made_by(node) for node in graph.aten.graph.nodes}
+        panes.append(Pane("ATen", "ir", tuple(_named(print_aten(graph.aten), origins, made))))
     if graph.loops is not None:
         from plait_ir_lowering import print_graph
 
@@ -155,11 +156,21 @@ def _argument(value: object) -> str:
 _ATEN_NODE = re.compile(r"^\s*(?:input )?%(?P<name>\w+):")
 
 
-def _named(text: str, origins: dict[str, tuple[str, ...]]) -> Iterator[PaneLine]:
+def _named(
+    text: str, origins: dict[str, tuple[str, ...]], made: dict[str, str]
+) -> Iterator[PaneLine]:
     for line in text.splitlines():
         found = _ATEN_NODE.match(line)
         lines = origins.get(found["name"], ()) if found else ()
-        yield PaneLine(_without_comment(line, lines), lines)
+        rule = made.get(found["name"], "") if found else ""
+        yield PaneLine(_without_comment(line, lines) + rule, lines)
+
+
+def _made_by(node: fx.Node) -> str:
+    """Which rule of the passes made a node, of which nodes."""
+    if "made_of" not in node.meta:
+        return ""
+    return f"  # by {node.meta['rule']} of {', '.join(f'%{name}' for name in node.meta['made_of'])}"
 
 
 def _without_comment(line: str, origins: tuple[str, ...]) -> str:

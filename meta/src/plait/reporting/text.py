@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from plait.record import PassFact
 from plait.reporting.model import CompileReport, GraphReport, RunFact
 
 
@@ -149,13 +150,33 @@ def passes(graph: GraphReport) -> list[str]:
     """The passes that changed something: how often, in which time, and what came of it; and what
     they left alone."""
     return [
-        f"pass {each.name} ({each.seconds * 1000:.1f} ms): {count(each.rewrites, 'rewrite')}"
-        + "".join(f", {rule} ×{n}" for rule, n in each.matches.items())
-        + "".join(f", {n:+} {operator}" for operator, n in each.changes.items())
+        pass_summary(each)
+        + "".join(f"\n    {line}" for line in _made(each))
         + "".join(f"\n    not: {reason}" for reason in each.left)
         for each in graph.passes
-        if each.rewrites or each.left
+        if each.rewrites or each.left or each.changes
     ]
+
+
+def pass_summary(done: PassFact) -> str:
+    """What a pass did, in a line."""
+    return (
+        f"pass {done.name} ({done.seconds * 1000:.1f} ms): {count(done.rewrites, 'rewrite')}"
+        + "".join(f", {rule} ×{n}" for rule, n in done.matches.items())
+        + "".join(f", {n:+} {operator}" for operator, n in done.changes.items())
+    )
+
+
+def _made(done: PassFact) -> list[str]:
+    """The first of the nodes that rules made, and how many lines more the difference has."""
+    lines = [line for line in done.diff if line.startswith("+") and "  # by " in line]
+    more = len(done.diff) - len(lines[:_MADE])
+    if not lines:
+        return []
+    return [*lines[:_MADE], *([f"and {more} more, in .passes and the page"] if more else [])]
+
+
+_MADE = 3
 
 
 def padded(graph: GraphReport) -> list[str]:

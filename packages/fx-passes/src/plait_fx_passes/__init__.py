@@ -51,6 +51,7 @@ from plait_fx_passes.image_layouts import (
 from plait_fx_passes.open_sizes import Conditions, refuse_open_surroundings, runner
 from plait_fx_passes.passes.base import Fuel, Pass, PassContext
 from plait_fx_passes.passes.bisect import Culprit, find_bad_rewrite
+from plait_fx_passes.passes.changes import GraphDiff, PassChange, PassLog
 from plait_fx_passes.passes.manager import (
     DEFAULT_PASSES,
     IN_PLACE_PASSES,
@@ -158,6 +159,7 @@ __all__ = [
     "FusedAttention",
     "Geometry",
     "GradientProgram",
+    "GraphDiff",
     "GraphTextError",
     "Held",
     "ImageLayout",
@@ -178,8 +180,10 @@ __all__ = [
     "PartitionCosts",
     "PartlyWritten",
     "Pass",
+    "PassChange",
     "PassContext",
     "PassError",
+    "PassLog",
     "PassRecord",
     "PatternError",
     "Piece",

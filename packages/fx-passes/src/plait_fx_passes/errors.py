@@ -25,7 +25,14 @@ class VerificationError(PlaitError):
 
 
 class PassError(PlaitError):
-    """A pass raised, or left a graph that does not verify; the input graph is untouched."""
+    """A pass raised, or left a graph that does not verify; the input graph is untouched.
+
+    ``pass_name`` is the pass's, where one ran; ``of_user`` is for compilers that run passes of
+    their users among their own.
+    """
+
+    pass_name: str | None = None
+    of_user: bool = False
 
 
 class PatternError(PlaitError):

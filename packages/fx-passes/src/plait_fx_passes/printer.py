@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
+from torch.fx.node import Argument, Target
 
 from plait_fx_passes.aten_graph import (
     AtenGraph,
@@ -81,17 +82,30 @@ def format_target(target: Callable[..., object] | str) -> str:
 
 def format_node(node: fx.Node) -> str:
     """``%add: f32[2, 3] = aten.add.Tensor(%x, 1)  # model.py:7``."""
-    if node.op == "output":
-        return f"return {format_argument(node.args[0])}"
-    head = f"%{node.name}: {format_value(node.meta.get('val'))}"
-    if node.op == "placeholder":
-        text = head
-    else:
-        operands = [format_argument(argument) for argument in node.args]
-        operands += [f"{name}={format_argument(value)}" for name, value in node.kwargs.items()]
-        text = f"{head} = {format_target(node.target)}({', '.join(operands)})"
-    line = node.meta.get("source_line")
+    text = format_call(
+        node.name, node.op, node.target, node.args, node.kwargs, node.meta.get("val")
+    )
+    line = None if node.op == "output" else node.meta.get("source_line")
     return text if line is None else f"{text}  # {line}"
+
+
+def format_call(
+    name: str,
+    op: str,
+    target: Target,
+    args: Sequence[Argument],
+    kwargs: Mapping[str, Argument],
+    value: object,
+) -> str:
+    """A node's text without the user's line."""
+    if op == "output":
+        return f"return {format_argument(args[0])}"
+    head = f"%{name}: {format_value(value)}"
+    if op == "placeholder":
+        return head
+    operands = [format_argument(argument) for argument in args]
+    operands += [f"{key}={format_argument(each)}" for key, each in kwargs.items()]
+    return f"{head} = {format_target(target)}({', '.join(operands)})"
 
 
 def print_aten(graph: AtenGraph) -> str:

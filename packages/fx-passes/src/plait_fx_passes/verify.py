@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import NoReturn, cast
 
 import torch
@@ -25,6 +26,7 @@ from plait_fx_passes.op_info import OpKind, op_info
 from plait_fx_passes.printer import format_node, format_value
 from plait_fx_passes.record.fakes import fake_result
 from plait_fx_passes.record.numbers import ARITHMETIC, is_number
+from plait_utils import dataclass
 
 
 def verify(graph: AtenGraph, *, repropagate: bool = True) -> None:
@@ -180,6 +182,41 @@ def _check_values(graph: AtenGraph) -> None:
                 f"%{node.name} is annotated {format_value(node.meta['val'])}"
                 f" but computes {format_value(fresh)}",
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The fake values of a graph's placeholders and results, which passes keep."""
+
+    placeholders: tuple[object, ...]
+    results: tuple[object, ...]
+
+    @classmethod
+    def of(cls, graph: AtenGraph) -> Ends:
+        """Those of a graph."""
+        return cls(_values_of(graph.placeholders), _values_of(graph.results))
+
+    def check(self, graph: AtenGraph) -> None:
+        """Raises VerificationError where a graph takes or returns something else."""
+        output = next(iter(reversed(graph.graph.nodes)), None)
+        if output is None or output.op != "output" or not isinstance(output.args[0], (tuple, list)):
+            _fail(graph, output, "the graph has no output")
+        for kind, wanted, nodes in (
+            ("input", self.placeholders, graph.placeholders),
+            ("result", self.results, graph.results),
+        ):
+            if len(nodes) != len(wanted):
+                _fail(graph, None, f"the graph has {len(nodes)} {kind}s instead of {len(wanted)}")
+            for position, (node, value) in enumerate(zip(nodes, wanted, strict=True)):
+                found = node.meta.get("val") if isinstance(node, fx.Node) else node
+                if not equal_values(found, value) and not _traced_alike(found, value):
+                    told = f"{format_value(found)} instead of {format_value(value)}"
+                    known = node if isinstance(node, fx.Node) else None
+                    _fail(graph, known, f"{kind} {position} is {told}")
+
+
+def _values_of(nodes: Sequence[fx.Node]) -> tuple[object, ...]:
+    return tuple(node.meta.get("val") for node in nodes)
 
 
 def recompute(mode: FakeTensorMode, node: fx.Node) -> object:

@@ -126,7 +126,6 @@ class _Packer:
 
     def _replace(self, node: fx.Node, op: torch._ops.OpOverload, *args: Argument) -> None:
         made = self._made(node, op, *args)
-        made.meta["rule"] = PACK_WEIGHTS.name
         if same_tensor(node, made) and self._context.replace(node, made):
             self._context.matches[PACK_WEIGHTS.name] += 1
             self._context.graph.erase_node(node)

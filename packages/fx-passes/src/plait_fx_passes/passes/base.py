@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
@@ -12,7 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from plait_fx_passes.aliasing import storage_root
 from plait_fx_passes.aten_graph import AtenGraph
-from plait_fx_passes.record.guards import below_autograd
+from plait_fx_passes.errors import PassError
+from plait_fx_passes.verify import equal_values, recompute
 from plait_utils import dataclass
 
 
@@ -21,18 +23,32 @@ class Fuel:
     """How many more rewrites may be made; None for any number.
 
     Every elementary rewrite of every pass takes one, so the rewrite that breaks a program can be
-    found by bisection over the amount.
+    found by bisection over the amount. ``end`` is where the running pass goes on for ever.
     """
 
     left: int | None = None
     used: int = 0
+    end: int | None = None
 
-    def take(self) -> bool:
-        """Use up one rewrite; False if there is none left."""
+    def take(self, node: fx.Node | None = None) -> bool:
+        """Use up one rewrite; False if there is none left.
+
+        Raises PassError where a pass makes far more rewrites than its graph has nodes.
+        """
         if self.left is not None and self.used >= self.left:
             return False
+        if self.end is not None and self.used >= self.end:
+            where = "" if node is None else f", the last at %{node.name}"
+            raise PassError(f"it goes on for ever: {self.used} rewrites{where}")
         self.used += 1
         return True
+
+    def bound(self, nodes: int) -> None:
+        """Let a pass over so many nodes begin, which makes a few rewrites of each."""
+        self.end = self.used + _REWRITES_A_NODE * (nodes + 10)
+
+
+_REWRITES_A_NODE = 100
 
 
 _ABSOLUTE = frozenset(
@@ -111,6 +127,8 @@ class PassContext:
     memory: Memory
     fake_mode: FakeTensorMode | None
     fuel: Fuel = field(default_factory=Fuel)
+    running: str = ""
+    """The name of the pass."""
     rewrites: int = 0
     matches: Counter[str] = field(default_factory=Counter)
     """How often each rewrite rule of the running pass applied."""
@@ -129,7 +147,8 @@ class PassContext:
         if not all(node.users for node in nodes):
             return False
         known = self.memory.by_root if len(pairs) == 1 else self.memory.remembered()
-        if not all(self.memory.may_replace(*pair) for pair in pairs) or not self.fuel.take():
+        allowed = all(self.memory.may_replace(*pair) for pair in pairs)
+        if not allowed or not self.fuel.take(nodes[0]):
             self.memory.by_root = known
             return False
         for node, other in pairs:
@@ -139,11 +158,34 @@ class PassContext:
 
     def erase(self, node: fx.Node) -> bool:
         """Remove a node without users, if fuel allows."""
-        if not self.fuel.take():
+        if not self.fuel.take(node):
             return False
         self.graph.erase_node(node)
         self.rewrites += 1
         return True
+
+    def update(self, changed: Iterable[fx.Node]) -> int:
+        """Compute the fake values of changed calls anew, and of what depends on them, as far as
+        values change: all else is left. Returns how many were computed.
+
+        Raises what an operator raises on fake tensors.
+        """
+        assert self.fake_mode is not None, "a graph with tensors has fake ones"
+        waiting = [node for node in changed if node.op == "call_function"]
+        heapq.heapify(waiting)  # in the order of the graph, so that each is computed once
+        count, last = 0, None
+        while waiting:
+            node = heapq.heappop(waiting)
+            if node is last:
+                continue
+            last, count = node, count + 1
+            value = recompute(self.fake_mode, node)
+            if not equal_values(value, node.meta.get("val")):
+                node.meta["val"] = value
+                for user in node.users:
+                    if user.op == "call_function":
+                        heapq.heappush(waiting, user)
+        return count
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +200,25 @@ class Pass:
     rewrite: Callable[[PassContext], None]
     doc: str = ""
 
+    @property
+    def is_own(self) -> bool:
+        """Whether it is of this package, whose passes and rules check what they make."""
+        module = getattr(self.rewrite, "__module__", None)
+        return isinstance(module, str) and module.startswith(f"{_PACKAGE}.")
+
     def __call__(self, graph: AtenGraph) -> AtenGraph:
-        copy = graph.copy()
-        with below_autograd():
-            self.rewrite(context_for(copy))
-        return copy
+        """The graph after this pass alone, as `run_passes` runs it."""
+        from plait_fx_passes.passes.manager import run_passes
+
+        return run_passes(graph, (self,))
 
 
-def context_for(private: AtenGraph, fuel: Fuel | None = None) -> PassContext:
-    """The context of a pass over ``private``, which the pass may change."""
-    return PassContext(private, Memory.of(private), private.fake_mode, fuel or Fuel())
+_PACKAGE = __name__.partition(".")[0]
+
+
+def made_by(rule: str, *nodes: fx.Node) -> dict[str, object]:
+    """What nodes of a rewrite say in their ``meta``: which rule made them, and of which nodes."""
+    return {"rule": rule, "made_of": tuple(node.name for node in nodes)}
 
 
 def names(passes: Iterable[Pass]) -> tuple[str, ...]:

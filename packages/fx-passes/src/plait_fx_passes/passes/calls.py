@@ -8,7 +8,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.fx.node import Argument
 
-from plait_fx_passes.passes.base import PassContext
+from plait_fx_passes.passes.base import PassContext, made_by
 from plait_fx_passes.verify import recompute
 
 
@@ -19,7 +19,7 @@ def call_before(
     args: Sequence[Argument],
     kwargs: Mapping[str, Argument] | None = None,
 ) -> fx.Node:
-    """A new call before `node`, at its user's line.
+    """A new call before `node`, at its user's line, which says that the running pass made it.
 
     Raises what the operator raises on fake tensors; the graph is then as it was.
     """
@@ -30,6 +30,7 @@ def call_before(
             "call_function", op, tuple(args), dict(kwargs or {}), name=name
         )
     made.meta = {key: value for key, value in node.meta.items() if key != "val"}
+    made.meta |= made_by(context.running, node)
     try:
         made.meta["val"] = recompute(context.fake_mode, made)
     except Exception:

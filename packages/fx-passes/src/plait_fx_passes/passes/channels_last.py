@@ -29,7 +29,7 @@ from plait_fx_passes.layouts import (
     traced_size,
 )
 from plait_fx_passes.op_info import op_info
-from plait_fx_passes.passes.base import Pass, PassContext
+from plait_fx_passes.passes.base import Pass, PassContext, made_by
 from plait_fx_passes.passes.frozen import Constants
 from plait_fx_passes.passes.packable import is_available, is_packable
 from plait_fx_passes.verify import recompute
@@ -388,7 +388,7 @@ class _Writer:
         name = op._schema.name.split("::")[1]
         with self._graph.inserting_before(user):
             made = self._graph.create_node("call_function", op, args, dict(kwargs), name=name)
-        made.meta = without_note(source.meta)
+        made.meta = without_note(source.meta) | made_by("channels-last", source)
         made.meta["val"] = recompute(self._mode, made)
         return made
 

@@ -8,7 +8,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from plait_fx_passes.passes.base import Pass, PassContext
+from plait_fx_passes.passes.base import Pass, PassContext, made_by
 from plait_fx_passes.passes.noops import constant_of
 
 aten = torch.ops.aten
@@ -151,7 +151,7 @@ def _replace_by_full(context: PassContext, node: fx.Node, number: float | int | 
             {"dtype": value.dtype, "device": value.device},
             name="full",
         )
-    full.meta = dict(node.meta)
+    full.meta = node.meta | made_by(context.running, node)
     context.replace(node, full)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import torch
 from torch import fx
 
-from plait_fx_passes.passes.base import Pass, PassContext
+from plait_fx_passes.passes.base import Pass, PassContext, made_by
 from plait_fx_passes.passes.casts import keeps_values
 from plait_fx_passes.passes.constants import EXACT, REARRANGING
 from plait_fx_passes.verify import recompute
@@ -123,7 +123,7 @@ def _move(context: PassContext, node: fx.Node, device: torch.device | None) -> N
     if "device" in node.kwargs or _is_constructor(node):
         node.kwargs = {**node.kwargs, "device": device}
     node.meta["val"] = recompute(context.fake_mode, node)
-    node.meta["rule"] = MOVE_CONSTRUCTORS.name
+    node.meta |= made_by(context.running, node)
     context.matches[MOVE_CONSTRUCTORS.name] += 1
 
 

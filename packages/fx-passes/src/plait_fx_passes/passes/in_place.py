@@ -22,7 +22,7 @@ from plait_fx_passes.aliasing import storage_root
 from plait_fx_passes.aten_graph import AttributeInput, Computed, ResultView, UserInput
 from plait_fx_passes.layouts import may_overlap, same_strides
 from plait_fx_passes.op_info import OpKind, functional_variant, op_info
-from plait_fx_passes.passes.base import Pass, PassContext
+from plait_fx_passes.passes.base import Pass, PassContext, made_by
 from plait_fx_passes.passes.calls import call_before
 from plait_fx_passes.passes.cleanup import has_effects
 from plait_fx_passes.record.written import original_of
@@ -292,7 +292,7 @@ def _writing(
     """A call that writes, before a node."""
     name = op._schema.name.split("::")[1]
     made = context.graph.create_node("call_function", op, tuple(args), dict(kwargs), name=name)
-    made.meta = {**node.meta, "in_place": True}
+    made.meta = {**node.meta, **made_by(context.running, node), "in_place": True}
     live.place[made] = live.place[node]
     return made
 

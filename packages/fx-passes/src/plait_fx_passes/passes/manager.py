@@ -27,7 +27,7 @@ from plait_fx_passes.passes.views import MERGE_VIEWS
 from plait_fx_passes.patterns.rules import ATTENTION, RECOGNIZE, SELECTIONS, SIMPLIFY
 from plait_fx_passes.quantized.passes import QUANTIZED_PRODUCTS
 from plait_fx_passes.record.guards import below_autograd
-from plait_fx_passes.verify import verify
+from plait_fx_passes.verify import Ends, verify
 from plait_utils import Profile, dataclass
 from plait_utils.interrupts import stop_if_interrupted, uninterrupted
 
@@ -85,7 +85,8 @@ class PassRecord:
     """What one pass did: its name, seconds, rewrites made and the graph it left.
 
     ``matches`` counts the rewrites by rule, for passes of rules. ``graph`` is the manager's private
-    copy, still to be changed by later passes; observers that keep it must copy it.
+    copy, still to be changed by later passes; observers that keep it must copy it. ``is_own`` tells
+    this package's passes, which count all that they change, from a user's.
     """
 
     name: str
@@ -93,6 +94,7 @@ class PassRecord:
     rewrites: int
     matches: Mapping[str, int]
     graph: AtenGraph
+    is_own: bool = True
 
 
 Observer = Callable[[PassRecord], None]
@@ -107,7 +109,7 @@ def run_passes(
     fuel: int | None = None,
     disabled: Set[str] = frozenset(),
     observer: Observer | None = None,
-    verify_each: bool = False,
+    verify_each: bool | None = None,
 ) -> AtenGraph:
     """Run passes in order over a copy of ``graph``.
 
@@ -117,14 +119,17 @@ def run_passes(
         profile: gets a phase for each pass and its rewrites as counter ``passes/<name>``.
         fuel: the largest number of elementary rewrites over all passes; None for any number.
         disabled: names of passes to leave out.
-        observer: called after each pass.
-        verify_each: check the ATen graph contract after each pass.
+        observer: called after each pass; `PassLog` is one. If it has a method ``begin``, that gets
+            the private copy before the first pass.
+        verify_each: check the ATen graph contract after each pass, and that inputs and results
+            have the same sizes, strides, dtypes and devices as before; None after passes that are
+            not this package's.
 
     Returns:
         The improved graph: the same inputs, outputs, mutations and aliasing.
 
     Raises:
-        PassError: a pass raised, or left a graph that does not verify.
+        PassError: a pass raised, went on for ever, or left a graph that does not verify.
         ValueError: two passes have one name, or ``disabled`` names no pass.
     """
     known = names(passes)
@@ -140,12 +145,17 @@ def run_passes(
     private = graph.copy()
     tank = Fuel(fuel)
     context = PassContext(private, Memory.of(private), private.fake_mode, tank)
+    ends = Ends.of(private)
+    begin = getattr(observer, "begin", None)
+    if begin is not None:
+        begin(private)
     for each in passes:
         stop_if_interrupted()
         if each.name in disabled:
             continue
         with nullcontext() if profile is None else profile.phase(each.name):
-            record = _run_one(each, context, verify_each)
+            check = not each.is_own if verify_each is None else verify_each
+            record = _run_one(each, context, ends if check else None)
         if profile is not None:
             profile.count(f"passes/{each.name}", record.rewrites)
         if observer is not None:
@@ -153,8 +163,10 @@ def run_passes(
     return private
 
 
-def _run_one(each: Pass, context: PassContext, check: bool) -> PassRecord:
-    context.rewrites, context.matches = 0, Counter()
+def _run_one(each: Pass, context: PassContext, ends: Ends | None) -> PassRecord:
+    """Run a pass, and check what it leaves if it is told which ``ends`` that is to have."""
+    context.rewrites, context.matches, context.running = 0, Counter(), each.name
+    context.fuel.bound(len(context.graph.nodes))
     started = time.perf_counter()
     try:
         with below_autograd():
@@ -162,26 +174,28 @@ def _run_one(each: Pass, context: PassContext, check: bool) -> PassRecord:
     except Exception as error:
         raise _failure(each, error) from error
     seconds = time.perf_counter() - started
-    if check:
+    if ends is not None:
         try:
+            ends.check(context.aten)
             verify(context.aten)
         except VerificationError as error:
-            raise PassError(
-                f"the pass {each.name!r} left a graph that does not verify: {error}",
-                hint=_left_out(each),
+            raise _failed(
+                each, "left a graph that does not verify: " + error.message, error.where
             ) from error
-    return PassRecord(each.name, seconds, context.rewrites, context.matches, context.aten)
+    made = context.rewrites, context.matches
+    return PassRecord(each.name, seconds, *made, context.aten, each.is_own)
 
 
 def _failure(each: Pass, error: Exception) -> PassError:
-    known = error if isinstance(error, PlaitError) else None
-    return PassError(
-        f"the pass {each.name!r} failed: "
-        + (f"{type(error).__name__}: {error}" if known is None else known.message),
-        where=None if known is None else known.where,
-        hint=(known and known.hint) or _left_out(each),
-    )
+    if not isinstance(error, PlaitError):
+        return _failed(each, f"failed: {type(error).__name__}: {error}")
+    return _failed(each, f"failed: {error.message}", error.where, error.hint)
 
 
-def _left_out(each: Pass) -> str:
-    return f"run_passes(..., disabled={{{each.name!r}}}) leaves it out"
+def _failed(
+    each: Pass, message: str, where: str | None = None, hint: str | None = None
+) -> PassError:
+    leave = f"run_passes(..., disabled={{{each.name!r}}}) leaves it out"
+    error = PassError(f"the pass {each.name!r} {message}", where=where, hint=hint or leave)
+    error.pass_name = each.name
+    return error

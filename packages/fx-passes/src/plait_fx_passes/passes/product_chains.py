@@ -215,7 +215,6 @@ class _Writer:
 
     def _call(self, op: OpOverload, *args: fx.node.Argument, **kwargs: fx.node.Argument) -> fx.Node:
         self.made.append(call_before(self._context, self._root, op, args, kwargs))
-        self.made[-1].meta["rule"] = PRODUCT_CHAINS.name
         return self.made[-1]
 
 

@@ -87,7 +87,6 @@ def _try(
     def call(like: fx.Node, source: fx.Node) -> fx.Node:
         rest = (source, *like.args[1:])
         made.append(call_before(context, node, cast(OpOverload, like.target), rest, like.kwargs))
-        made[-1].meta["rule"] = SMALL_FIRST.name
         return made[-1]
 
     try:

@@ -178,6 +178,11 @@ def _expression(value: object) -> Expression:
         return value
     if isinstance(value, (list, tuple)):
         return tuple(_expression(each) for each in value)
+    if isinstance(value, torch.Tensor):
+        raise PatternError(
+            "a pattern holds a tensor, which is no value that a graph's arguments can equal",
+            hint="make it a parameter, or an operator with one: aten.full.default(size, 1.0)",
+        )
     return Constant(value)
 
 
@@ -242,20 +247,18 @@ def trace_pattern(function: Callable[..., object]) -> Pattern:
     results = tuple(map(_result_of, cast("Sequence[object]", returned) if several else (returned,)))
     if not results or None in results:
         raise PatternError(
-            f"the pattern {function.__name__} must return the result of an operator, or several",
-            hint="a pattern with one wildcard and no call would match everything",
+            "the pattern must return the result of an operator of its parameters, or several",
+            hint="what has no operator would match everything, a constant no node",
         )
     known: set[Wildcard] = set()
     for expression in cast("tuple[Call | Part, ...]", results):
         here = set(wildcards_of(expression))
         if known and not any(each.kind is Kind.TENSOR for each in known & here):
-            raise PatternError(
-                f"a result of the pattern {function.__name__} shares no tensor with those before it"
-            )
+            raise PatternError("a result of the pattern shares no tensor with those before it")
         known |= here
     unused = [each.name for each in wildcards if each not in known]
     if unused:
-        raise PatternError(f"the pattern {function.__name__} does not use {unused}")
+        raise PatternError(f"the pattern does not use its parameters {unused}")
     return Pattern(tuple(wildcards), cast("tuple[Call | Part, ...]", results))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from typing import cast
 
 import torch
@@ -71,6 +72,11 @@ class Match:
         bound = self.bindings[name]
         assert isinstance(bound, tuple), name
         return [_tensor_of(node) for node in bound]
+
+    def uses_outside(self, name: str) -> int:
+        """How many nodes besides the match use the tensor bound to a parameter."""
+        inside = set(self.nodes)
+        return sum(user not in inside for user in self.node(name).users)
 
     @property
     def result(self) -> torch.Tensor:
@@ -148,6 +154,10 @@ def _match_results(
                 yield from _match_results(results[1:], _near(results[1], found), known, found)
 
 
+_NEAR = 256
+"""So many users of a tensor are looked at for a further result: each of them may be a first one."""
+
+
 def _near(pattern: Expression, state: _State) -> list[fx.Node]:
     """The nodes that may be an expression's value: users of users of a tensor that is known."""
     if isinstance(pattern, Wildcard):
@@ -166,8 +176,9 @@ def _near(pattern: Expression, state: _State) -> list[fx.Node]:
         if found and isinstance(pattern, tuple):
             return found
         if found and isinstance(pattern, Call):
-            users = dict.fromkeys(user for node in found for user in node.users)
-            return [user for user in users if user.target is pattern.target]
+            users = chain.from_iterable(node.users for node in found)
+            near = dict.fromkeys(islice(users, _NEAR))
+            return [each for each in near if each.target is pattern.target]
     return []
 
 

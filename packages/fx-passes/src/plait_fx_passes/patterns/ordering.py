@@ -53,13 +53,19 @@ def make_room(match: Match) -> Room | None:
     return room if room is not None and _keeps_effects(match, room.before) else None
 
 
+_FARTHEST = 2000
+"""So many nodes may lie between results that are computed together."""
+
+
 def _behind(match: Match, first: fx.Node, last: fx.Node) -> Room | None:
     """Room behind the last input, which comes after the first result."""
     inputs, known = set(match.inputs), set(match.anchors)
     moved: list[fx.Node] = []
-    node = first
+    node, steps = first, 0
     while node is not last:
-        node = node.next
+        node, steps = node.next, steps + 1
+        if steps > _FARTHEST:
+            return None
         if node in known or known.isdisjoint(node.all_input_nodes):
             continue
         if node in inputs or has_effects(node):
@@ -74,8 +80,11 @@ def _keeps_effects(match: Match, before: fx.Node) -> bool:
     effects = [node for node in match.nodes if has_effects(node)]
     if not effects:
         return True
-    node = min(effects)
+    node, steps = min(effects), 0
     while node < before:
+        steps += 1
+        if steps > _FARTHEST:
+            return False
         if has_effects(node) and node not in effects:
             return False
         node = node.next

@@ -12,7 +12,8 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 
 from plait_fx_passes.errors import PassError, PatternError, PlaitError
-from plait_fx_passes.passes.base import Pass, PassContext
+from plait_fx_passes.layouts import same_strides
+from plait_fx_passes.passes.base import Pass, PassContext, made_by
 from plait_fx_passes.patterns.expressions import Kind, Pattern, Wildcard, trace_pattern
 from plait_fx_passes.patterns.matching import Match, find_match
 from plait_fx_passes.patterns.ordering import make_room
@@ -22,6 +23,7 @@ from plait_fx_passes.record.guards import below_autograd
 from plait_fx_passes.record.inputs import NothingToLift
 from plait_fx_passes.record.recorder import Recorder
 from plait_fx_passes.record.rules import composite_rules
+from plait_fx_passes.verify import Ends
 from plait_utils import dataclass
 
 
@@ -58,15 +60,18 @@ class RewriteRule:
 
     @cached_property
     def traced(self) -> Pattern:
-        """What the pattern says; traced when first used."""
+        """What the pattern says; traced when first used.
+
+        Raises PatternError, which names the rule.
+        """
         try:
             return trace_pattern(self.pattern)
-        except PlaitError:
-            raise
         except Exception as error:
+            known = error if isinstance(error, PlaitError) else None
+            told = f"{type(error).__name__}: {error}" if known is None else known.message
             raise PatternError(
-                f"the pattern of rule {self.name!r} cannot be traced:"
-                f" {type(error).__name__}: {error}"
+                f"the pattern of the rule {self.name!r} cannot be traced: {told}",
+                hint=None if known is None else known.hint,
             ) from error
 
     def find(self, node: fx.Node) -> Match | None:
@@ -156,7 +161,7 @@ def _replace(context: PassContext, rule: RewriteRule, match: Match) -> bool:
     if room is None:
         return False
     meta = {key: value for key, value in match.anchor.meta.items() if key != "val"}
-    meta["rule"] = rule.name
+    meta |= made_by(rule.name, *sorted(match.nodes))
     recorder = Recorder(mode, NothingToLift(), composite_rules(), {})
     recorder.graph, recorder.meta = context.graph, meta
     arguments = [_argument(recorder, wildcard, match) for wildcard in rule.traced.wildcards]
@@ -164,14 +169,31 @@ def _replace(context: PassContext, rule: RewriteRule, match: Match) -> bool:
         with below_autograd(), recorder:
             returned = rule.replacement(*arguments)
         made = _checked(recorder, match, returned)
+    wanted = match.results
     if not context.replace_all(match.anchors, made):
         room.clear()
         return False
     room.settle()
+    if not all(map(same_strides, _tensors_of(made), wanted)):
+        _follow_layouts(context, made)
     for node in sorted(match.nodes, reverse=True):
         if not node.users:
             context.graph.erase_node(node)
     return True
+
+
+def _tensors_of(nodes: Sequence[fx.Node]) -> list[torch.Tensor]:
+    return [node.meta["val"] for node in nodes]
+
+
+def _follow_layouts(context: PassContext, made: Sequence[fx.Node]) -> None:
+    """Let what follows from results that lie otherwise lie as its operators then lay it out.
+
+    Raises VerificationError where that reaches a result of the graph.
+    """
+    ends = Ends.of(context.aten)
+    context.update(user for node in made for user in node.users)
+    ends.check(context.aten)
 
 
 def _argument(recorder: Recorder, wildcard: Wildcard, match: Match) -> object:
@@ -204,10 +226,14 @@ def _checked(recorder: Recorder, match: Match, returned: object) -> list[fx.Node
 def _checked_one(recorder: Recorder, result: object, wanted: torch.Tensor) -> fx.Node:
     if not isinstance(result, FakeTensor):
         raise PatternError("the replacement does not return a tensor")
-    if result.shape != wanted.shape or result.dtype != wanted.dtype:
+    if (result.shape, result.dtype, result.device) != (wanted.shape, wanted.dtype, wanted.device):
         raise PatternError(
-            f"the replacement returns {result.dtype}{list(result.shape)}"
-            f" for {wanted.dtype}{list(wanted.shape)}",
+            f"the replacement returns {_told(result, wanted)} for {_told(wanted, result)}",
             hint="restrict the rule with where=",
         )
     return with_layout(recorder, recorder.node_of(result), wanted)
+
+
+def _told(tensor: torch.Tensor, other: torch.Tensor) -> str:
+    on = "" if tensor.device == other.device else f" on {tensor.device}"
+    return f"{tensor.dtype}{list(tensor.shape)}{on}"

@@ -14,7 +14,7 @@ from typing import cast
 from torch import fx
 from torch._ops import OpOverload
 
-from plait_fx_passes.passes.base import Pass, PassContext
+from plait_fx_passes.passes.base import Pass, PassContext, made_by
 from plait_fx_passes.passes.calls import call_before
 from plait_fx_passes.passes.collectives.calls import (
     WAIT,
@@ -135,6 +135,7 @@ def _join_calls(op: OpOverload, context: PassContext, members: list[Start]) -> N
                 "call_function", operator.getitem, (joint, position), name=start.node.name
             )
         part.meta = {**start.node.meta, "val": joint.meta["val"][position]}
+        part.meta |= made_by(context.running, start.node)
         start.node.replace_all_uses_with(part)
     context.rewrites += 1
     _erase(context, members)
