@@ -119,16 +119,15 @@ class _State:
         return self if node in self.nodes else _State(self.bindings, (*self.nodes, node))
 
 
-def find_match(pattern: Pattern, node: fx.Node, *, shared: bool = False) -> Match | None:
-    """Match ``pattern`` with ``node`` as its first result.
+def find_matches(pattern: Pattern, node: fx.Node, *, shared: bool = False) -> Iterator[Match]:
+    """Every way to match ``pattern`` with ``node`` as its first result.
 
     Values inside the match must have no users outside it, unless ``shared``: the rewrite would
     otherwise compute them twice.
     """
     for anchors, state in _match_results(pattern.results, [node], (), _State()):
         if shared or _is_private(state.nodes, anchors):
-            return Match(anchors, dict(state.bindings), state.nodes)
-    return None
+            yield Match(anchors, dict(state.bindings), state.nodes)
 
 
 def _is_private(nodes: tuple[fx.Node, ...], anchors: tuple[fx.Node, ...]) -> bool:
@@ -176,7 +175,8 @@ def _near(pattern: Expression, state: _State) -> list[fx.Node]:
         if found and isinstance(pattern, tuple):
             return found
         if found and isinstance(pattern, Call):
-            users = chain.from_iterable(node.users for node in found)
+            # The last ones first: rules are applied from the results up, so these are near.
+            users = chain.from_iterable(reversed(node.users) for node in found)
             near = dict.fromkeys(islice(users, _NEAR))
             return [each for each in near if each.target is pattern.target]
     return []

@@ -53,7 +53,7 @@ def make_room(match: Match) -> Room | None:
     return room if room is not None and _keeps_effects(match, room.before) else None
 
 
-_FARTHEST = 2000
+_FARTHEST = 500
 """So many nodes may lie between results that are computed together."""
 
 

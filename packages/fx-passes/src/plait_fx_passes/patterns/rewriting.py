@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, lru_cache
-from typing import cast
+from functools import cache, cached_property
+from typing import TypeAlias, cast
 
 import torch
 from torch import fx
@@ -15,7 +15,7 @@ from plait_fx_passes.errors import PassError, PatternError, PlaitError
 from plait_fx_passes.layouts import same_strides
 from plait_fx_passes.passes.base import Pass, PassContext, made_by
 from plait_fx_passes.patterns.expressions import Kind, Pattern, Wildcard, trace_pattern
-from plait_fx_passes.patterns.matching import Match, find_match
+from plait_fx_passes.patterns.matching import Match, find_matches
 from plait_fx_passes.patterns.ordering import make_room
 from plait_fx_passes.record.aliases import new_base, with_layout
 from plait_fx_passes.record.fakes import fake_of
@@ -75,9 +75,9 @@ class RewriteRule:
             ) from error
 
     def find(self, node: fx.Node) -> Match | None:
-        """The match whose first result ``node`` computes, if the rule applies there."""
-        match = find_match(self.traced, node, shared=self.shared)
-        return match if match is not None and self.where(match) else None
+        """The first match whose first result ``node`` computes and that ``where`` takes, if any."""
+        matches = find_matches(self.traced, node, shared=self.shared)
+        return next((match for match in matches if self.where(match)), None)
 
 
 def rule_pass(name: str, rules: Sequence[RewriteRule], doc: str = "") -> Pass:
@@ -92,24 +92,27 @@ def rule_pass(name: str, rules: Sequence[RewriteRule], doc: str = "") -> Pass:
             raise ValueError(f"two rules are named {rule.name!r}")
         seen.add(rule.name)
     table = tuple(sorted(rules, key=lambda rule: -rule.priority))
+    index = cache(lambda: _by_anchor(table))
 
     def rewrite(context: PassContext) -> None:
-        apply_rules(context, table)
+        apply_rules(context, index())
 
     return Pass(name, rewrite, doc or f"rewrite rules: {', '.join(sorted(seen))}")
 
 
-@lru_cache(maxsize=64)
-def _by_anchor(rules: tuple[RewriteRule, ...]) -> Mapping[OpOverload, tuple[RewriteRule, ...]]:
+Index: TypeAlias = "Mapping[OpOverload, tuple[RewriteRule, ...]]"
+"""The rules by the operator of their first result, in the order in which they are tried."""
+
+
+def _by_anchor(rules: Sequence[RewriteRule]) -> Index:
     index: dict[OpOverload, list[RewriteRule]] = {}
     for rule in rules:
         index.setdefault(rule.traced.anchor, []).append(rule)
     return {anchor: tuple(found) for anchor, found in index.items()}
 
 
-def apply_rules(context: PassContext, rules: tuple[RewriteRule, ...]) -> None:
+def apply_rules(context: PassContext, index: Index) -> None:
     """Apply the rules once, from the results up."""
-    index = _by_anchor(rules)
     for node in reversed(list(context.graph.nodes)):
         for anchor in _anchors(node):
             rule = _first_match(context, index.get(anchor, ()), node)
