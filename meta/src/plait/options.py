@@ -124,7 +124,8 @@ class CompileOptions(Settings):
     )
     user_passes: UserPasses = setting(
         NO_PASSES,
-        "passes of your own, by place: before_grad, joint_first, joint_last, after_grad",
+        "passes of your own, by place: before_grad, before_grad_last, joint_first, joint_last, "
+        "after_grad",
     )
     join_collectives: bool = setting(
         False,

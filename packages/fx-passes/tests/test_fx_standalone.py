@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import operator
+import warnings
 
 import pytest
 import torch
 from fx_oracle import assert_like_eager, trace
 from torch import fx, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import (
+    DimDynamic,
+    ShapeEnv,
+    StatelessSymbolicContext,
+)
 
 from plait_fx_passes import (
     DEFAULT_PASSES,
@@ -159,6 +166,91 @@ def test_a_pass_before_another_backend():
     compiled = torch.compile(lambda x: torch.sin(x) * 2, backend=aot_autograd(fw_compiler=backend))
     torch.testing.assert_close(compiled(matrix()), torch.sin(matrix()) * 2)
     assert seen == [["aten.sin.default", "aten.add.Tensor"]]
+
+
+def test_a_pass_before_a_backend_of_open_sizes():
+    from torch._dynamo.backends.common import aot_autograd
+
+    seen = []
+
+    def backend(module, example_inputs):
+        seen.append(optimize(module, example_inputs, (rule_pass("mine", [RULE]), *DEFAULT_PASSES)))
+        return seen[-1]
+
+    def program(x, n):
+        return (torch.sin(x) * 2).view(-1, 2) + x.shape[0] * n, x[1:]
+
+    compiled = torch.compile(program, backend=aot_autograd(fw_compiler=backend), dynamic=True)
+    for size in (3, 5, 8):
+        x = torch.randn(size, 4)
+        torch.testing.assert_close(compiled(x, 3), program(x, 3))
+    assert len(seen) == 1
+    assert "aten.mul.Tensor" not in targets(seen[0])
+
+
+def test_a_pass_before_a_backend_in_training():
+    from torch._dynamo.backends.common import aot_autograd
+
+    seen = []
+
+    def backend(module, example_inputs):
+        seen.append(module)
+        return optimize(module, example_inputs, (rule_pass("mine", [RULE]), *DEFAULT_PASSES))
+
+    model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2))
+    compiler = aot_autograd(fw_compiler=backend, bw_compiler=backend)
+    x = matrix()
+    compiled = torch.compile(lambda x: (model(x) * 2).sin().sum(), backend=compiler)
+    found = torch.autograd.grad(compiled(x), model.parameters())
+    wanted = torch.autograd.grad((model(x) * 2).sin().sum(), model.parameters())
+    torch.testing.assert_close(found, wanted)
+    assert len(seen) == 2
+
+
+def test_symbolic_sizes_are_read_from_the_tensors_of_a_call():
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    kinds = StatelessSymbolicContext([DimDynamic.DYNAMIC, DimDynamic.STATIC])
+    fake = mode.from_tensor(torch.ones(6, 4), symbolic_context=kinds)
+
+    def program(x):
+        x.mul_(2)
+        return (x * 1).view(-1, 2) + x.shape[0], x[1:], x.new_full((x.shape[0] // 2,), 3.0)
+
+    module = trace(program)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made = optimize(module, [fake])
+    for size in (3, 6, 9):
+        x = torch.randn(size, 4)
+        assert_like_eager("sizes", made, program, [x], 0.0)
+
+
+def test_exported_modules_of_open_sizes():
+    class Layer(nn.Module):
+        def forward(self, x):
+            return torch.sin(x) * 2 + x.shape[0]
+
+    sizes = {"x": {0: torch.export.Dim("n", min=2, max=64)}}
+    module = torch.export.export(Layer(), (torch.ones(3, 4),), dynamic_shapes=sizes).module()
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    kinds = StatelessSymbolicContext([DimDynamic.DYNAMIC, DimDynamic.STATIC])
+    fake = mode.from_tensor(torch.ones(6, 4), symbolic_context=kinds)
+    made = optimize(module, [fake], (rule_pass("mine", [RULE]), *DEFAULT_PASSES))
+    for size in (3, 7):
+        x = torch.randn(size, 4)
+        torch.testing.assert_close(made(x), Layer()(x))
+
+
+def test_arguments_may_be_numbers():
+    env = ShapeEnv()
+    kinds = StatelessSymbolicContext([DimDynamic.DYNAMIC])
+    fake = FakeTensorMode(shape_env=env).from_tensor(torch.ones(6), symbolic_context=kinds)
+    module = trace(lambda n, x: (x * 1).view(n, -1) + n)
+    inputs = [torch.ones(12), torch.ones(4, 3)]
+    assert optimize(module, [4, inputs[0]])(4, inputs[0]).shape == (4, 3)
+    examples = [fake.shape[0], fake.fake_mode.from_tensor(inputs[1])]
+    made = optimize(trace(lambda n, x: x + n), examples)
+    torch.testing.assert_close(made(5, inputs[1]), inputs[1] + 5)
 
 
 RULE = RewriteRule("doubled", lambda x: aten.mul.Tensor(x, 2), lambda x: x + x)

@@ -99,29 +99,29 @@ def size_places(values: Sequence[object]) -> Places:
     """The symbols that are sizes or strides of tensors, and where."""
     found = {
         symbol: f"inputs[{place}].shape[{dim}]"
-        for symbol, (place, dim) in _dimensions(values).items()
+        for symbol, (place, dim) in dimensions(values).items()
     }
     for place, value in enumerate(values):
         if isinstance(value, torch.Tensor) and value.layout is torch.strided:
             strides: Sequence[object] = value.stride()
             for dim, step in enumerate(strides):
-                if isinstance(step, torch.SymInt) and _expression(step).is_Symbol:
-                    found.setdefault(_expression(step), f"inputs[{place}].stride({dim})")
+                if isinstance(step, torch.SymInt) and expression_of(step).is_Symbol:
+                    found.setdefault(expression_of(step), f"inputs[{place}].stride({dim})")
     return found
 
 
-def _dimensions(values: Sequence[object]) -> dict[Any, tuple[int, int]]:
+def dimensions(values: Sequence[object]) -> dict[Any, tuple[int, int]]:
     """For each symbol that is the size of a tensor the tensor's place and the dimension."""
     found: dict[Any, tuple[int, int]] = {}
     for place, value in enumerate(values):
         shape: Sequence[object] = value.shape if isinstance(value, torch.Tensor) else ()
         for dim, size in enumerate(shape):
-            if isinstance(size, torch.SymInt) and _expression(size).is_Symbol:
-                found.setdefault(_expression(size), (place, dim))
+            if isinstance(size, torch.SymInt) and expression_of(size).is_Symbol:
+                found.setdefault(expression_of(size), (place, dim))
     return found
 
 
-def _expression(size: torch.SymInt) -> Any:
+def expression_of(size: torch.SymInt) -> Any:
     """What a size was recorded as, whatever its environment has learned of its symbols since."""
     expression = size.node._expr
     fixed = getattr(size.node.shape_env, "fixed", None)
@@ -147,8 +147,8 @@ def missing_sizes(graph: fx.Graph, told: int, inputs: Sequence[fx.Node]) -> list
         AtenTraceError: none has it.
     """
     placeholders = graph.find_nodes(op="placeholder")[:told]
-    known = _dimensions([node.meta["val"] for node in placeholders])
-    places = _dimensions([node.meta["val"] for node in inputs])
+    known = dimensions([node.meta["val"] for node in placeholders])
+    places = dimensions([node.meta["val"] for node in inputs])
     symbols = dict.fromkeys(symbol for node in graph.nodes for symbol in _symbols_of(node))
     missing = [symbol for symbol in symbols if symbol not in known]
     if not places.keys() >= set(missing):
@@ -182,7 +182,7 @@ def _symbols_of(node: fx.Node) -> dict[Any, None]:
             numbers = (*value.shape, *value.stride()) if value.layout is torch.strided else ()
         for size in numbers:
             if isinstance(size, torch.SymInt):
-                found |= dict.fromkeys(sorted(_expression(size).free_symbols, key=str))
+                found |= dict.fromkeys(sorted(expression_of(size).free_symbols, key=str))
     return found
 
 
@@ -193,7 +193,7 @@ def reader(sizes: Sequence[int | torch.SymInt], places: Places) -> Callable[...,
         AtenTraceError: they depend on a symbol that has no place.
     """
     return _reader(
-        [_expression(each) if isinstance(each, torch.SymInt) else each for each in sizes], places
+        [expression_of(each) if isinstance(each, torch.SymInt) else each for each in sizes], places
     )
 
 
@@ -241,7 +241,7 @@ def dense_strides(value: torch.Tensor) -> Callable[..., tuple[int, ...]] | None:
 
 
 def _plain(size: int | torch.SymInt) -> Any:
-    return _expression(size) if isinstance(size, torch.SymInt) else size
+    return expression_of(size) if isinstance(size, torch.SymInt) else size
 
 
 def _counted(number: Any) -> Any:
@@ -294,7 +294,7 @@ class AtSizes:
         values = dict(zip(self._symbols, sizes, strict=True))
 
         def number(size: torch.SymInt) -> int:
-            return int(_expression(size).xreplace(values))
+            return int(expression_of(size).xreplace(values))
 
         module = self._graph.module()
         for node in module.graph.nodes:

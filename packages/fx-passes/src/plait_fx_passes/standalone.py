@@ -6,7 +6,8 @@ For graphs from a tracer, ``make_fx`` or ``torch.export``, and as a pass before 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -31,6 +32,8 @@ from plait_fx_passes.aten_graph import (
 )
 from plait_fx_passes.errors import PassError
 from plait_fx_passes.freezing import with_frozen_attributes, with_held_values
+from plait_fx_passes.module_sizes import with_computed_sizes, without_numbers
+from plait_fx_passes.open_sizes import OpenGraph
 from plait_fx_passes.passes.manager import DEFAULT_PASSES, run_passes
 from plait_fx_passes.to_aten import to_aten
 
@@ -51,7 +54,8 @@ def optimize(
 
     Args:
         module: not changed; its parameters and buffers are shared with the result.
-        example_inputs: a real or fake tensor for each placeholder.
+        example_inputs: a real or fake tensor for each placeholder; of fake ones some sizes may be
+            symbolic, and an argument may be such a size or an integer.
         passes: what to run, in order.
         freeze: take the module's parameters and buffers, where the program does not write to them,
             for constants, as `FOLDING_PASSES` want. What follows from them alone is computed now
@@ -60,42 +64,53 @@ def optimize(
     Returns:
         A module that is called as ``module`` is, for tensors of the same sizes, strides and dtypes
         that need no gradients: its graph does not say what ``detach()`` and ``no_grad()`` keep from
-        autograd. What the program writes to its inputs it writes at its end; results share memory
-        as before.
+        autograd. Where sizes are symbolic, it is for those for which all holds that their
+        environment has noted of them. What the program writes to its inputs it writes at its end;
+        results share memory as before.
 
     Raises:
         AtenTraceError, PassError: the program cannot be recorded, or a pass failed; also where the
             program goes backward inside.
     """
     inputs = [node.name for node in module.graph.find_nodes(op="placeholder")]
-    graph = to_aten(module, example_inputs)
+    program, tensors, numbers = without_numbers(module, example_inputs)
+    graph = to_aten(program, tensors)
     if freeze:
         graph = with_held_values(run_passes(with_frozen_attributes(graph), passes))
     else:
         graph = run_passes(graph, passes)
-    made = as_module(graph, inputs)
+    made = as_module(graph, inputs, numbers)
     made.graph.set_codegen(module.graph._codegen)  # how exported modules take their arguments
     made.recompile()
     return made
 
 
-def as_module(graph: AtenGraph, inputs: Sequence[str]) -> fx.GraphModule:
-    """The graph with all that surrounds it as one module, which takes inputs of these names.
+def as_module(
+    graph: AtenGraph, inputs: Sequence[str], numbers: Mapping[str, object] = MappingProxyType({})
+) -> fx.GraphModule:
+    """The graph with all that surrounds it as one module, which takes inputs of these names; some
+    are the ``numbers`` that the graph was recorded with, sizes as a rule.
 
     Raises PassError for programs that differentiate.
     """
     if graph.differentiates or graph.spent or graph.made_leaves or graph.adrift:
         raise PassError("a program that goes backward inside is not one graph without gradients")
-    return _Writer(graph, inputs).module()
+    return _Writer(graph, inputs, numbers).module()
 
 
 class _Writer:
     """Writes a graph and its surroundings as one graph."""
 
-    def __init__(self, source: AtenGraph, inputs: Sequence[str]) -> None:
+    def __init__(
+        self, source: AtenGraph, inputs: Sequence[str], numbers: Mapping[str, object]
+    ) -> None:
         self._source = source
-        self._graph = fx.Graph()
-        self._arguments = [self._graph.placeholder(name) for name in inputs]
+        mode = source.fake_mode
+        is_open = mode is not None and mode.shape_env is not None
+        self._graph: fx.Graph = OpenGraph() if is_open else fx.Graph()
+        arguments = {name: self._graph.placeholder(name) for name in inputs}
+        self._arguments = [node for name, node in arguments.items() if name not in numbers]
+        self._numbers = [(arguments[name], value) for name, value in numbers.items()]
         self._tensors: dict[str, torch.Tensor] = {}
         self._inputs: list[fx.Node] = []
         for node, each in zip(source.placeholders, source.inputs, strict=True):
@@ -124,7 +139,10 @@ class _Writer:
         spec = source.output_spec
         built = tuple(outputs) if spec is None else tree_unflatten(outputs, spec)
         self._graph.output(cast("fx.node.Argument", built))
-        return fx.GraphModule(self._tensors, self._graph)
+        told = zip(self._inputs, source.placeholders, source.inputs, strict=True)
+        given = [(at, node.meta["val"]) for at, node, each in told if isinstance(each, UserInput)]
+        sized = with_computed_sizes(self._graph, [*self._numbers, *given])
+        return fx.GraphModule(self._tensors, sized)
 
     def _input(self, node: fx.Node, source: object) -> fx.Node:
         if isinstance(source, UserInput):
