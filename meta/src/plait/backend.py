@@ -143,13 +143,11 @@ class GraphCompiler:
         capture: object,
     ) -> Runner | None:
         """What runs a graph that a stage refuses from one number that it reads to the next."""
-        from plait.collectives import with_early_starts
         from plait.parts import in_parts
         from plait.symbolic import has_open_sizes
 
         if has_open_sizes(example_inputs):
             return None  # it is tried with other sizes first
-        captured = with_early_starts(captured, example_inputs, self.request.options)
         return in_parts(
             captured, lambda part, number: self._by_shape(f"{name}.part{number}", part, capture)
         )
@@ -170,7 +168,7 @@ class GraphCompiler:
 
     def _kept(self, compiled: CompiledGraph) -> Runner:
         with self._lock:
-            self._graphs.append(compiled)
+            self._graphs += [compiled, *compiled.parts]
         return compiled.run
 
     def keep(self, compiled: CompiledGraph) -> None:
@@ -327,12 +325,13 @@ class GraphCompiler:
 
     def _refuse_fallback(self, compiled: CompiledGraph) -> None:
         """Under `strict`, code that runs as Python for want of native code is a failure too."""
-        reason = None if compiled.code is None else compiled.code.fallback_reason
-        if reason is not None and self.request.options.strict:
-            raise StageError(
-                f"no native code could be built for {compiled.name}: {reason}",
-                hint='backend="python" asks for the Python host program.',
-            )
+        for each in (compiled, *compiled.parts):
+            reason = None if each.code is None else each.code.fallback_reason
+            if reason is not None and self.request.options.strict:
+                raise StageError(
+                    f"no native code could be built for {each.name}: {reason}",
+                    hint='backend="python" asks for the Python host program.',
+                )
 
 
 def _folder_name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Where the collectives of a graph start, and where they are waited for.
+"""Graphs that call collectives: in which order, and what is compiled between them.
 
 Processes need not run the same program: one may make calls that another does not, in a group of
 some of them. So by default each process makes its collectives in the order of its own program, and
@@ -7,37 +7,80 @@ none becomes part of another: whatever the others run, it meets the calls that i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+from plait.passes import run_all
+from plait.record import CompiledGraph, Outcome, Runner
 
 if TYPE_CHECKING:
-    import torch
-    from torch import fx
-
+    from plait.codegen import Built
     from plait.options import CompileOptions
+    from plait.stages import Stages
+    from plait_fx_passes import AtenGraph
+
+Generate: TypeAlias = "Callable[[AtenGraph, Stages, Mapping[int, int]], Built]"
 
 
-def with_early_starts(
-    captured: fx.GraphModule, example_inputs: Sequence[torch.Tensor], options: CompileOptions
-) -> fx.GraphModule:
-    """A graph whose collectives start as soon as their operands are there, and are waited for right
-    before their results are used.
+def is_in_parts(aten: AtenGraph, options: CompileOptions) -> bool:
+    """Whether a flat graph is compiled in parts between the collectives that it calls.
 
-    The graph itself where it has none, where gradients flow through it, and where it does more than
-    return new tensors: what it writes to might still be on its way.
+    Where calls are compared with eager, and where sizes are open, it is not: lowering refuses it,
+    and the captured graph is cut instead.
     """
-    from plait.backend import needs_gradients
-    from plait_fx_passes import AtenTraceError, is_direct, run_passes, to_aten
-    from plait_utils.collectives import is_collective
+    from plait.symbolic import has_open_sizes
+    from plait_fx_passes import communicates
 
+    return communicates(aten) and not options.verify and not has_open_sizes(aten.example_inputs)
+
+
+def in_order(aten: AtenGraph, stages: Stages, options: CompileOptions) -> AtenGraph:
+    """A graph whose collectives start as soon as their operands are there, and are waited for right
+    before their results are used; itself where it has none."""
     passes = options.collective_passes()
-    communicates = any(is_collective(node.target) for node in captured.graph.nodes)
-    if not passes or not communicates or needs_gradients(captured):
-        return captured
-    try:
-        recorded = to_aten(captured, example_inputs, decompositions=options.decompositions())
-    except AtenTraceError:
-        return captured
-    if not is_direct(recorded):
-        return captured
-    return run_passes(recorded, passes, verify_each=options.verify_stages).module()
+    if not passes or not is_in_parts(aten, options):
+        return aten
+    with stages.stage("passes"):
+        return run_all(aten, passes, stages, options)
+
+
+def written_last(aten: AtenGraph, written: Mapping[int, int]) -> Mapping[int, int]:
+    """Which results a program writes over inputs, of those that it may: where it calls collectives,
+    those that are computed when all of them are over."""
+    from plait_fx_passes import collective_parts, communicates
+
+    return collective_parts(aten, written).written if communicates(aten) else written
+
+
+def between_collectives(
+    aten: AtenGraph, stages: Stages, written: Mapping[int, int], generate: Generate
+) -> Built:
+    """A program that calls collectives between programs of its own.
+
+    Args:
+        aten: a flat graph of static sizes.
+        stages: get a record of each part.
+        written: the results that it writes over inputs, by :func:`written_last`.
+        generate: makes code for a part.
+    """
+    from plait.codegen import Built
+    from plait_fx_passes import collective_parts, parts_runner
+
+    parts = collective_parts(aten, written)
+    made: list[CompiledGraph] = []
+    built: list[Built] = []
+
+    def compile_part(part: AtenGraph, over: Mapping[int, int]) -> Runner:
+        of_part = stages.part(f"part-{len(made)}")
+        of_part.keep(aten=part)
+        built.append(generate(part, of_part, over))
+        made.append(of_part.finish(part.module(), Outcome.COMPILED, built[-1].run))
+        return built[-1].run
+
+    run = parts_runner(parts, compile_part)
+    calls = len(parts.steps) - len(made)
+    stages.keep(parts=tuple(made), pieces=f"in {len(made)} parts between {calls} collective calls")
+    if not built:
+        return Built("python", "Python", "py", run, None)
+    first = built[0]
+    return Built(first.backend, first.language, first.extension, run, None)

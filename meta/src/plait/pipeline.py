@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from plait.attention import with_attention_calls
 from plait.codegen import Built, Target, build
+from plait.collectives import between_collectives, in_order, is_in_parts, written_last
 from plait.freezing import frozen
 from plait.late import Keeper, LateCompiler
 from plait.options import CompileOptions
@@ -97,13 +98,14 @@ def _compiled(
     """What runs a recorded graph that needs no gradients from outside."""
     import plait_fx_passes as fx_passes
 
-    aten = _improved(recorded, stages, options)
+    aten = in_order(_improved(recorded, stages, options), stages, options)
     # What is compared must not have changed its inputs already.
-    users = None if options.verify or aten.frozen else fx_passes.users_in_place(aten)
+    whole = not (options.verify or aten.frozen or fx_passes.communicates(aten))
+    users = fx_passes.users_in_place(aten) if whole else None
     aten = aten if users is None else users.graph
     stages.keep(aten=aten)
     direct = not options.verify and _writes_inputs(aten, target)
-    written = fx_passes.writable(aten) if direct else {}
+    written = written_last(aten, fx_passes.writable(aten)) if direct else {}
     if users is not None:
         written = {result: n for result, n in written.items() if result not in users.written}
     program = _without_frozen(aten, stages, target, options, written)
@@ -222,15 +224,20 @@ def compile_training_graph(
     stages.check("partition", lambda: fx_passes.verify(parts.forward))
     stages.check("partition", lambda: fx_passes.verify(parts.backward))
 
+    parts = replace(parts, forward=in_order(parts.forward, stages, options))
     stages.dump("saved.txt", lambda: fx_passes.print_saved(parts))
     stages.keep(aten=parts.forward, partition=parts)
     # What is compared must not have changed its inputs already.
     direct = not options.verify and _writes_inputs(parts.forward, target)
-    written = fx_passes.writable_in_training(joint, parts) if direct else {}
+    written = (
+        written_last(parts.forward, fx_passes.writable_in_training(joint, parts)) if direct else {}
+    )
     forward = _generated_and_compared(parts.forward, "forward ", stages, target, options, written)
     late = LateCompiler(
         stages,
-        lambda graph, part: _generated_and_compared(graph, "backward ", part, target, options),
+        lambda graph, part: _generated_and_compared(
+            in_order(graph, part, options), "backward ", part, target, options
+        ),
         lambda gradients, part: compile_training_graph(
             gradients.program,
             gradients.examples,
@@ -331,7 +338,15 @@ def _generated(
     options: CompileOptions,
     written: Mapping[int, int] | None = None,
 ) -> Built:
-    """Code for a functional ATen graph; `written` are results that it writes over inputs."""
+    """Code for a functional ATen graph; `written` are results that it writes over inputs. Where it
+    calls collectives, that is code for each part, which has a record of its own."""
+    if is_in_parts(aten, options):
+        return between_collectives(
+            aten,
+            stages,
+            written or {},
+            lambda part, of_part, over: _generated(part, of_part, target, options, over),
+        )
     with stages.profile.phase("import"):
         import plait_ir_lowering as ir_lowering
         import plait_scheduler as scheduler

@@ -100,5 +100,7 @@ class CompiledGraph:
     """The passes over its ATen graph, in order."""
     pieces: str | None = None
     """Why it was taken apart into pieces, at which of the user's lines; each has its own record."""
+    parts: tuple[CompiledGraph, ...] = ()
+    """What it consists of between the collectives that it calls."""
     origin: fx.GraphModule | None = None
     """The graph with symbolic sizes that this one is, for some sizes."""

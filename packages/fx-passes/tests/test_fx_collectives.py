@@ -193,7 +193,7 @@ def test_a_second_time_nothing_moves():
     graph = better(case.program, *case.inputs(0))
     again = []
     run_passes(graph, collective_passes(), observer=lambda record: again.append(record.rewrites))
-    assert again == [0, 0, 0]
+    assert not any(again)
 
 
 def test_decisions_do_not_depend_on_the_rank():

@@ -112,7 +112,14 @@ if TYPE_CHECKING:
         can_freeze,
         split_frozen,
     )
-    from plait_fx_passes.passes.collectives import collective_passes
+    from plait_fx_passes.passes.collectives import (
+        CollectivePart,
+        CollectiveParts,
+        collective_parts,
+        collective_passes,
+        communicates,
+        parts_runner,
+    )
     from plait_fx_passes.passes.users_in_place import UsersInPlace, users_in_place
     from plait_fx_passes.standalone import as_module, optimize
 else:
@@ -124,7 +131,10 @@ else:
                 *("FOLD_BATCH_NORMS", "FOLDING_PASSES", "MERGE_PRODUCTS", "PACK_WEIGHTS"),
                 *("PACKING_PASSES", "Frozen", "can_freeze", "split_frozen"),
             ),
-            "plait_fx_passes.passes.collectives": ("collective_passes",),
+            "plait_fx_passes.passes.collectives": (
+                *("CollectivePart", "CollectiveParts", "collective_parts", "collective_passes"),
+                *("communicates", "parts_runner"),
+            ),
             "plait_fx_passes.passes.users_in_place": ("UsersInPlace", "users_in_place"),
             "plait_fx_passes.standalone": ("as_module", "optimize"),
         },
@@ -147,6 +157,8 @@ __all__ = [
     "AtenTraceError",
     "AttributeInput",
     "CheckFailure",
+    "CollectivePart",
+    "CollectiveParts",
     "Computed",
     "Conditions",
     "ConstantInput",
@@ -208,7 +220,9 @@ __all__ = [
     "as_module",
     "bind_inputs",
     "can_freeze",
+    "collective_parts",
     "collective_passes",
+    "communicates",
     "consumed_by",
     "core_decompositions",
     "counter_decompositions",
@@ -230,6 +244,7 @@ __all__ = [
     "optimize",
     "partition",
     "partly_written",
+    "parts_runner",
     "print_aten",
     "print_saved",
     "refuse_open_surroundings",

@@ -61,6 +61,9 @@ _COLLECTIVES = frozenset(
         *("reduce_scatter_single", "broadcast", "wait_tensor", "all_reduce_coalesced"),
         *("all_gather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced"),
         *("all_gather_single_coalesced", "reduce_scatter_single_coalesced", "all_to_all_single"),
+        *("all_gather_tensor_autograd", "all_gather_single_autograd"),
+        *("reduce_scatter_tensor_autograd", "reduce_scatter_single_autograd"),
+        "all_to_all_single_autograd",
     }
 )
 """Functions of torch's functional collectives that call an operator for a group."""
@@ -70,6 +73,8 @@ def _leads_to_rules(module: str, known: set[str]) -> bool:
     """Whether a function of modules that are not traced is traced all the same."""
     if module == "torch.distributed._functional_collectives":
         return bool(known & _COLLECTIVES)
+    if module == "torch.distributed.device_mesh":
+        return False
     return bool(known & _INLINED)
 
 

@@ -17,6 +17,7 @@ from torch.fx.node import Argument
 from torch.utils._pytree import tree_leaves
 
 from plait_fx_passes.op_info import OpKind, op_info
+from plait_utils.collectives import is_collective
 
 Site = TypeVar("Site", bound=Hashable)
 
@@ -150,9 +151,22 @@ def _is_linear(node: fx.Node, kinds: Mapping[fx.Node, _Kind]) -> bool:
     if target in (aten.masked_fill.Scalar, aten.constant_pad_nd.default):
         value = args[2] if len(args) > 2 else 0
         return not varies(args[1]) and kind(value) is _Kind.ZERO
+    if is_collective(target):
+        return _moves(target) or (_adds_up(target) and args[1] in ("sum", "avg"))
     if target in _OF_FIRST or op_info(target).kind is OpKind.VIEW or _is_formula(target):
         return not any(map(varies, args[1:]))
     return False
+
+
+def _moves(collective: OpOverload) -> bool:
+    """Whether a collective gives what processes have, or waits for that."""
+    name = collective._schema.name.split("::")[1].removesuffix("_coalesced")
+    return name in ("wait_tensor", "all_gather_into_tensor", "all_to_all_single", "broadcast")
+
+
+def _adds_up(collective: OpOverload) -> bool:
+    name = collective._schema.name.split("::")[1].removesuffix("_coalesced")
+    return name in ("all_reduce", "reduce_scatter_tensor")
 
 
 def _is_formula(target: OpOverload) -> bool:

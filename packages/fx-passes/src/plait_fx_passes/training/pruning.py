@@ -6,7 +6,7 @@ where a derivative is infinite, and cost what the whole backward costs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import cast
 
 import torch
@@ -20,6 +20,7 @@ from plait_fx_passes.layouts import memory_order, same_strides
 from plait_fx_passes.open_sizes import telling_sizes
 from plait_fx_passes.verify import equal_values, recompute
 from plait_utils import dataclass
+from plait_utils.collectives import is_collective
 
 aten = torch.ops.aten
 
@@ -53,8 +54,9 @@ def prune(
         if index not in absent:
             writer.copies[node] = graph.placeholder(node.name)
             writer.copies[node].meta = dict(node.meta)
+    unwanted = _unwanted(backward, wanted)
     for node in backward.graph.nodes:
-        if node.op == "call_function":
+        if node.op == "call_function" and node not in unwanted:
             writer.add(node)
     results = [(n, node) for n, node in enumerate(backward.results) if n in wanted]
     last = writer.results([node for _, node in results])
@@ -68,6 +70,31 @@ def prune(
         outputs=tuple(Computed(index) for index in range(len(last))),
     )
     return Pruned(flat, tuple(kept[place] for place in taken), tuple(n for n, _ in results))
+
+
+def _unwanted(backward: AtenGraph, wanted: Collection[int]) -> set[fx.Node]:
+    """What only leads to gradients that nobody wants, if collectives are among that: autograd calls
+    none of these, and other processes may not either. One that leads to no gradient at all was
+    called for what it does."""
+    if len(set(wanted)) == len(backward.results):
+        return set()
+    if not any(is_collective(node.target) for node in backward.graph.nodes):
+        return set()
+    results = list(enumerate(backward.results))
+    leading = _ancestors(node for _, node in results)
+    return leading - _ancestors(node for n, node in results if n in wanted)
+
+
+def _ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:
+    """The nodes, and what they are computed from."""
+    waiting = list(nodes)
+    found = set(waiting)
+    while waiting:
+        for each in waiting.pop().all_input_nodes:
+            if each not in found:
+                found.add(each)
+                waiting.append(each)
+    return found
 
 
 class _Writer:

@@ -9,6 +9,15 @@ from __future__ import annotations
 from plait_fx_passes.passes.base import Pass
 from plait_fx_passes.passes.collectives.buckets import bucket_collectives
 from plait_fx_passes.passes.collectives.chunks import chunk_products
+from plait_fx_passes.passes.collectives.operands import OPERANDS_FIRST
+from plait_fx_passes.passes.collectives.parts import (
+    CollectiveCall,
+    CollectivePart,
+    CollectiveParts,
+    collective_parts,
+    communicates,
+    parts_runner,
+)
 from plait_fx_passes.passes.collectives.starts import early_starts
 from plait_fx_passes.passes.collectives.waits import LATE_WAITS
 
@@ -16,10 +25,17 @@ __all__ = [
     "BUCKET_BYTES",
     "GATHER_BYTES",
     "LATE_WAITS",
+    "OPERANDS_FIRST",
+    "CollectiveCall",
+    "CollectivePart",
+    "CollectiveParts",
     "bucket_collectives",
     "chunk_products",
+    "collective_parts",
     "collective_passes",
+    "communicates",
     "early_starts",
+    "parts_runner",
 ]
 
 BUCKET_BYTES = 25 * 2**20
@@ -59,5 +75,6 @@ def collective_passes(
         LATE_WAITS,
         *joined,
         *cut,
+        OPERANDS_FIRST,
         early_starts(in_flight_bytes, in_order=in_order),
     )

@@ -20,19 +20,19 @@ def _movable(graph: fx.Graph) -> set[fx.Node]:
 
     A mean of gradients is such work: nothing but the caller needs it.
     """
-    ends = _ends(graph)
+    last = ends(graph)
     found: set[fx.Node] = set()
     for node in graph.nodes:
         if node.target is WAIT:
             awaited = node.all_input_nodes[0]
             if all(user.target is WAIT for user in awaited.users):
                 found.add(node)
-        elif not found.isdisjoint(node.all_input_nodes) and (is_part(node) or node in ends):
+        elif not found.isdisjoint(node.all_input_nodes) and (is_part(node) or node in last):
             found.add(node)
     return found
 
 
-def _ends(graph: fx.Graph) -> set[fx.Node]:
+def ends(graph: fx.Graph) -> set[fx.Node]:
     """Elementwise calls and views whose values nothing else uses but the caller."""
     found: set[fx.Node] = set()
     for node in reversed(graph.nodes):
