@@ -27,7 +27,7 @@ def compile_module(module: torch.nn.Module, compile_function: Compile) -> torch.
     """
     kind: Hashable = type(module)  # type: ignore[assignment]  # torch's __hash__ is untyped
     cls = _compiled_class(kind)
-    made: torch.nn.Module = cls.__new__(cls)
+    made: torch.nn.Module = object.__new__(cls)  # as it is: its own may make another class
     object.__setattr__(made, "__dict__", module.__dict__)
     forward = type(module).forward
     if not isinstance(forward, types.FunctionType):

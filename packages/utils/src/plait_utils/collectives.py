@@ -5,6 +5,9 @@ from __future__ import annotations
 NAMESPACES = frozenset({"_c10d_functional", "_c10d_functional_autograd", "c10d_functional"})
 """Of operators that start a collective, or wait for one, which they find by a tensor's storage."""
 
+LAZY_WAIT = "_c10d_functional::_wrap_tensor_autograd"
+"""The operator whose result waits for a collective when somebody looks at it."""
+
 
 def is_collective(target: object) -> bool:
     """Whether a node's target, an overload or all of them, starts a collective or waits for one."""

@@ -39,6 +39,7 @@ from plait_fx_passes.record.refusals import REFUSALS
 from plait_fx_passes.record.viewing import call_view
 from plait_fx_passes.record.views import UNSAFE_VIEWS
 from plait_fx_passes.record.writes import ViewWrite
+from plait_utils.collectives import LAZY_WAIT
 from plait_utils.wrappings import is_plain
 
 aten = torch.ops.aten
@@ -293,6 +294,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 result = decomposition(*args, **kwargs)
             if result is not NotImplemented:
                 return self._conformed(func, args, kwargs, result)
+        if func._name == LAZY_WAIT:  # a graph says where it waits
+            with self:
+                return torch.ops._c10d_functional.wait_tensor.default(*args, **kwargs)
         info = op_info(func)
         if info.composite:
             return self._composite(func, info, args, kwargs)

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from plait_fx_passes.passes.collectives.calls import communicates
 from plait_fx_passes.training.again import Again, Before, Cuts
 from plait_fx_passes.training.backwards import Backwards
 from plait_fx_passes.training.freeing import Pattern, as_noted, keeps_graph
@@ -45,6 +46,7 @@ class Differentiator:
         self._again = again
         self._higher = higher
         self._freeing = higher.freeing
+        self._communicates = communicates(parts.backward)
         self._count = joint.input_count + len(again.copied)
         self._followed = saved_and_followed(joint, parts)
 
@@ -59,6 +61,9 @@ class Differentiator:
         pattern = tuple([each is not None for each in tangents])
         if False in pattern and freeing.asks_for_nothing(state, pattern):
             return (None,) * self._count
+        if self._communicates:  # other processes may call no more than autograd does
+            asked = freeing.asked(state)
+            inputs = asked if inputs is None else asked & inputs
         is_whole, refusal = False, None
         if state.left is None:
             try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from plait_fx_passes.passes.base import Pass
 from plait_fx_passes.passes.collectives.buckets import bucket_collectives
+from plait_fx_passes.passes.collectives.calls import communicates
 from plait_fx_passes.passes.collectives.chunks import chunk_products
 from plait_fx_passes.passes.collectives.operands import OPERANDS_FIRST
 from plait_fx_passes.passes.collectives.parts import (
@@ -15,7 +16,6 @@ from plait_fx_passes.passes.collectives.parts import (
     CollectivePart,
     CollectiveParts,
     collective_parts,
-    communicates,
     parts_runner,
 )
 from plait_fx_passes.passes.collectives.starts import early_starts

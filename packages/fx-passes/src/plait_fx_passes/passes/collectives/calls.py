@@ -13,6 +13,7 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 
 from plait_fx_passes.aliasing import is_view
+from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.passes.cleanup import has_effects
 from plait_utils import dataclass
 from plait_utils.collectives import is_collective
@@ -21,6 +22,11 @@ ops = torch.ops._c10d_functional
 aten = torch.ops.aten
 
 WAIT = ops.wait_tensor.default
+
+
+def communicates(graph: AtenGraph) -> bool:
+    """Whether a graph calls collectives."""
+    return any(is_collective(node.target) for node in graph.graph.nodes)
 
 
 class Kind(Enum):

@@ -61,11 +61,6 @@ class CollectiveParts:
     written: Mapping[int, int]
 
 
-def communicates(graph: AtenGraph) -> bool:
-    """Whether a graph calls collectives."""
-    return any(is_collective(node.target) for node in graph.graph.nodes)
-
-
 def collective_parts(graph: AtenGraph, written: Mapping[int, int] | None = None) -> CollectiveParts:
     """The graph cut where collectives start and are waited for.
 
