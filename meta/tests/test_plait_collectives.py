@@ -5,13 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from plait.collectives import with_early_starts
+from plait.collectives import in_order
 from plait.options import parse_options
+from plait.stages import Stages
+from plait_fx_passes import to_aten
+from plait_utils import Profile, dump_folder
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for the suite beside the tests
+
+from processes.running import run_cases
 
 PROGRAM = """
 import sys
@@ -195,18 +203,36 @@ def test_functional_collectives_are_part_of_the_graph(count, tmp_path):
     run_processes(BY_NAME, count, tmp_path)
 
 
+QUICK = {
+    2: ("gradients_agree", "steps_agree", "written_inputs_agree", "wrapped_agree"),
+    4: ("meshes_agree",),
+}
+"""What of the suite `processes` runs with all tests."""
+
+
+@pytest.mark.skipif(not dist.is_gloo_available(), reason="torch has no gloo")
+@pytest.mark.parametrize("count", [2, 4])
+def test_processes_agree_with_eager(count, tmp_path):
+    assert run_cases(count, tmp_path, *QUICK[count]) == []
+
+
+@pytest.mark.skipif(not dist.is_gloo_available(), reason="torch has no gloo")
+def test_what_goes_wrong_between_processes_goes_wrong_as_in_eager(tmp_path):
+    cases = ("errors_agree", "late_process_agrees", "groups_that_go_agree", "death_agrees")
+    assert run_cases(2, tmp_path, *cases) == []
+
+
 ops = torch.ops._c10d_functional
 
 
 def steps_of(program, *inputs, options=None):
-    """The order of a graph's calls, as it is cut in parts."""
+    """The order of a graph's calls behind plait's passes."""
     graph = torch.fx.symbolic_trace(program)
-    for node, value in zip(graph.graph.find_nodes(op="placeholder"), inputs, strict=True):
-        node.meta["val"] = value
-    chosen = parse_options(options or {})
-    made = with_early_starts(graph, list(inputs), chosen)
+    stages = Stages("steps", Profile(), dump_folder("steps"), verify=True)
+    recorded = to_aten(graph, inputs)
+    made = in_order(recorded, stages, parse_options(options or {}))
     calls = [node for node in made.graph.nodes if node.op == "call_function"]
-    return [node.target.__name__.split(".")[0] for node in calls], made is graph
+    return [node.target.__name__.split(".")[0] for node in calls], made is recorded
 
 
 def two_sums(x, y):
@@ -219,15 +245,14 @@ def two_sums(x, y):
 
 def test_collectives_overlap_with_what_does_not_need_them():
     inputs = torch.ones(4, 4), torch.ones(4, 4)
-    with torch.no_grad():
-        names, same = steps_of(two_sums, *inputs)
-        assert not same
-        assert names[:4] == ["mm", "all_reduce", "mm", "all_reduce"]
-        assert names.index("wait_tensor") == 4
-        joined, _ = steps_of(two_sums, *inputs, options={"join_collectives": True})
-        assert joined.count("all_reduce_coalesced") == 1
-        off = {"disabled_passes": "late-waits,early-starts"}
-        assert steps_of(two_sums, *inputs, options=off)[1]
+    names, same = steps_of(two_sums, *inputs)
+    assert not same
+    assert names[:4] == ["mm", "all_reduce", "mm", "all_reduce"]
+    assert names.index("wait_tensor") == 4
+    joined, _ = steps_of(two_sums, *inputs, options={"join_collectives": True})
+    assert joined.count("all_reduce_coalesced") == 1
+    off = {"disabled_passes": "late-waits,operands-first,early-starts"}
+    assert steps_of(two_sums, *inputs, options=off)[1]
 
 
 def test_collectives_stay_in_the_order_of_the_program():
@@ -237,22 +262,10 @@ def test_collectives_stay_in_the_order_of_the_program():
         third = ops.wait_tensor(ops.all_reduce(y, "max", "0"))
         return first + 1, second * 2, third
 
-    with torch.no_grad():
-        names, _ = steps_of(program, torch.ones(4, 4), torch.ones(4, 4))
+    names, _ = steps_of(program, torch.ones(4, 4), torch.ones(4, 4))
     started = [name for name in names if name.startswith("all_")]
     assert started == ["all_reduce", "all_gather_into_tensor", "all_reduce"]
 
 
-def writes(x, y):
-    started = ops.all_gather_into_tensor(x, 2, "0")
-    gathered = ops.wait_tensor(started)
-    x.add_(1)
-    return gathered * 2
-
-
-@pytest.mark.parametrize("program", [writes, lambda x, y: (x @ y).relu()])
-def test_other_graphs_stay_as_they_are(program):
-    with torch.no_grad():
-        graph = torch.fx.symbolic_trace(program)
-        inputs = [torch.ones(4, 4), torch.ones(4, 4)]
-        assert with_early_starts(graph, inputs, parse_options({})) is graph
+def test_graphs_without_collectives_stay_as_they_are():
+    assert steps_of(lambda x, y: (x @ y).relu(), torch.ones(4, 4), torch.ones(4, 4))[1]

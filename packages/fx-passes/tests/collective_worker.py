@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from collective_programs import PROGRAMS, Random, graph_of
 
-from plait_fx_passes import run_passes, wrap_runtime
+from plait_fx_passes import collective_parts, parts_runner, run_passes, wrap_runtime
 from plait_fx_passes.passes.collectives import chunk_products, collective_passes
 
 SETTINGS = {
@@ -32,8 +32,11 @@ def calls_of(graph):
     return Counter(name.split(".")[1] for name in names)
 
 
-def results_of(graph, inputs):
-    found = wrap_runtime(graph, graph.module())(*inputs)
+def results_of(graph, inputs, *, in_parts=False):
+    run = graph.module()
+    if in_parts:
+        run = parts_runner(collective_parts(graph), lambda part, written: part.module())
+    found = wrap_runtime(graph, run)(*inputs)
     return tuple(each.detach() for each in (found if isinstance(found, tuple) else (found,)))
 
 
@@ -79,7 +82,9 @@ def run_rank(rank, processes, folder):
         graph = graph_of(case.program, case.inputs(rank))
         plain = results_of(graph, case.inputs(rank))
         told[f"random {seed}"] = {
-            setting: difference(results_of(run_passes(graph, passes), case.inputs(rank)), plain)
+            setting: difference(
+                results_of(run_passes(graph, passes), case.inputs(rank), in_parts=True), plain
+            )
             for setting, passes in settings.items()
         }
     dist.barrier()

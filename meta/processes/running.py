@@ -1,0 +1,42 @@
+"""Starts the processes of a group, and waits for them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+CASES = (
+    *("gradients_agree", "steps_agree", "sharded_agrees", "written_inputs_agree"),
+    *("meshes_agree", "wrapped_agree", "fully_sharded_agrees", "parallel_modules_agree"),
+    *("errors_agree", "late_process_agrees", "groups_that_go_agree", "death_agrees"),
+)
+
+WORKER = Path(__file__).parent / "worker.py"
+
+
+def run_cases(count, folder, *cases):
+    """What went wrong in a group of ``count`` processes; nothing where all agree."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(WORKER)]
+    running = [
+        subprocess.Popen(
+            [*command, str(rank), str(Path(folder, "store")), str(count), *cases],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for rank in range(count)
+    ]
+    try:
+        found = [each.communicate(timeout=240) for each in running]
+    finally:
+        for each in running:
+            each.kill()
+    return [
+        errors[-3000:]
+        for each, (out, errors) in zip(running, found, strict=True)
+        if each.returncode != 0 or not out.strip().endswith("right")
+    ]

@@ -1,0 +1,43 @@
+"""A process of a group: `worker.py rank store count case ...`; it says that all were right."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from processes import failures, programs  # found beside this file
+
+
+def begin(store, rank, count, name):
+    dist.init_process_group(
+        "gloo",
+        store=dist.FileStore(f"{store}-{name}", count),
+        rank=rank,
+        world_size=count,
+        timeout=timedelta(seconds=60),
+    )
+
+
+def main(rank, store, count, chosen):
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+    start = partial(begin, store, rank, count)
+    start("first")
+    cases = {**vars(programs), **vars(failures)}
+    for name in chosen:
+        cases[name](start) if name == "groups_that_go_agree" else cases[name]()
+        dist.barrier()
+    dist.destroy_process_group()
+    print("right")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4:])
