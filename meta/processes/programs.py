@@ -335,3 +335,38 @@ def parallel_modules_agree():
         return found
 
     agree(ran(plait.compile), ran(lambda net: net), "parallelize_module")
+
+
+def distributed_tensors_agree():
+    """One graph serves all that lie alike over one mesh."""
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    shape = (dist.get_world_size(),)
+    generator = torch.Generator().manual_seed(5)
+    whole = [torch.randn(8, WIDTH, generator=generator, dtype=torch.float64) for _ in range(2)]
+
+    def program(x, weight):
+        return torch.relu(torch.nn.functional.linear(x, weight)).sum(0)
+
+    compiled = plait.compile(program, fullgraph=True)
+
+    def check(mesh, placement):
+        x = distribute_tensor(whole[0], mesh, [Replicate()])
+        weight = distribute_tensor(whole[1], mesh, [placement]).requires_grad_()
+        found = []
+        for each in (compiled, program):
+            made = each(x, weight)
+            (grad,) = torch.autograd.grad(made.square().sum(), weight)
+            assert grad.placements == weight.placements
+            found.append([made.full_tensor().detach(), grad.full_tensor()])
+        agree(*found, placement)
+
+    mesh = init_device_mesh("cpu", shape)
+    for _ in range(3):
+        check(mesh, Shard(0))
+    report = plait.report(compiled)
+    assert all(graph.outcome == "compiled" for graph in report.graphs)
+    again = [each.reason for each in report.recompiles]
+    assert not again, again
+    check(mesh, Replicate())
+    check(init_device_mesh("cpu", shape), Shard(0))

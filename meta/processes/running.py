@@ -10,6 +10,7 @@ from pathlib import Path
 CASES = (
     *("gradients_agree", "steps_agree", "sharded_agrees", "written_inputs_agree"),
     *("meshes_agree", "wrapped_agree", "fully_sharded_agrees", "parallel_modules_agree"),
+    "distributed_tensors_agree",
     *("errors_agree", "late_process_agrees", "groups_that_go_agree", "death_agrees"),
 )
 

@@ -42,6 +42,8 @@ class Context:
 
     def holds(self, other: Any) -> bool:
         """Whether a context is the same."""
+        if type(other) is self.kind and _says_layout(other):
+            return bool(other == self.itself)
         if type(other) is not self.kind or not (self.is_fresh or other is self.itself):
             return False
         if is_a(other, _VALUES):
@@ -64,6 +66,8 @@ def _context(one: Any, two: Any, depth: int) -> Context:
     kind = type(one)
     if is_a(one, _VALUES) and exact_key(one) == exact_key(two):
         return Context(kind, exact_key(one))
+    if _says_layout(one) and one == two:
+        return Context(kind, itself=one)
     names, parts = _held(one)
     other_names, others = _held(two)
     if kind is not type(two) or names != other_names or len(parts) != len(others):
@@ -76,6 +80,15 @@ def _context(one: Any, two: Any, depth: int) -> Context:
     if kind not in _CONTAINERS and not dataclasses.is_dataclass(one):
         raise TraceBreakError("GB0009", f"a tensor subclass that makes a {kind.__name__} each time")
     return Context(kind, names=names, parts=made)
+
+
+def _says_layout(value: object) -> bool:
+    """Whether an object says how a DTensor lies over processes: each has its own, and they count by
+    what they equal. The mesh of devices counts by which it is: another has other groups."""
+    kind = type(value)
+    if kind.__module__ == "torch.distributed.tensor._dtensor_spec":
+        return kind.__name__ in ("TensorMeta", "ShardOrderEntry")
+    return kind.__module__ == "torch.distributed.tensor.placement_types"
 
 
 def _held(value: Any) -> tuple[tuple[object, ...], Sequence[Any]]:
