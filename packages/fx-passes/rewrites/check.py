@@ -36,16 +36,30 @@ from plait_fx_passes import (
 )
 from plait_fx_passes.layouts import span
 from plait_fx_passes.open_sizes import runner
-from plait_fx_passes.passes import PassRecord
+from plait_fx_passes.passes import NEAR_USES, Alignment, Limits, PassRecord, aligning, batching
+from plait_fx_passes.passes.batching import FAMILIES
+from plait_fx_passes.passes.joined_products import joining
 from plait_fx_passes.passes.manager import LAYOUT_PASSES
-from plait_fx_passes.patterns import BATCHES_OF_ONE
-from rewrites.programs import Case, Kind, generate
+from plait_fx_passes.patterns import BATCHES_OF_ONE, VECTOR_PRODUCTS, rule_pass, thin_products
+from rewrites.programs import LARGEST, Case, Kind, generate
+
+_FEW = Limits(calls=1, elements=LARGEST, most_calls=5)
+_THIN = {"cpu": thin_products.Thin(inner=16, results=4)}
+# What gains on accelerators, or for large tensors, with limits that small ones reach.
+_BATCHES = batching("batches", FAMILIES, {"cpu": {each.name: _FEW for each in FAMILIES}})
+_ALIGNED = aligning("aligned", {("cpu", torch.float64): Alignment(4, 8)})
+_THINNED = rule_pass("thin", thin_products.thin_rules(_THIN, _THIN))
+_ENDS = (NEAR_USES, joining("parts", {"cpu": 1}), *IN_PLACE_PASSES)
+_ALONE = (BATCHES_OF_ONE, _THINNED, VECTOR_PRODUCTS)
 
 PASSES = {
-    Kind.EXACT: (*DEFAULT_PASSES, *LOOP_PASSES, *IN_PLACE_PASSES),
-    Kind.OPEN: (*DEFAULT_PASSES, *LOOP_PASSES, *IN_PLACE_PASSES),
-    Kind.NUMERIC: (BATCHES_OF_ONE, *NUMERIC_PASSES, *LOOP_PASSES, *LAYOUT_PASSES, *IN_PLACE_PASSES),
-    Kind.JOINT: (BATCHES_OF_ONE, *NUMERIC_PASSES, *LOOP_PASSES),
+    Kind.EXACT: (*DEFAULT_PASSES, *LOOP_PASSES, *_ENDS),
+    Kind.OPEN: (*DEFAULT_PASSES, *LOOP_PASSES, *_ENDS),
+    Kind.NUMERIC: (
+        *(*_ALONE, *NUMERIC_PASSES, *LOOP_PASSES, *LAYOUT_PASSES),
+        *(_BATCHES, _ALIGNED, *_ENDS),
+    ),
+    Kind.JOINT: (*_ALONE, *NUMERIC_PASSES, *LOOP_PASSES, _BATCHES, _ALIGNED, NEAR_USES),
 }
 SIZES = (4, 5, 7)
 """Of the first dimension, where it is open; the first is recorded."""

@@ -39,7 +39,9 @@ CASTS = (
     *("{a}.bfloat16().float()", "{a}.nan_to_num(0).clamp(-100, 100).int()", "{a}.half().double()"),
     *("{a}.nan_to_num(0).clamp(0, 100).byte()", "{a}.long().int()", "{a}.bool().long()"),
     *("torch.nn.functional.embedding(index, {a}.half())", "{a}[:1].expand(4, -1).float() * {b}"),
-    "{a}.half() + 0.0 + 0.0",
+    *("{a}.half() + 0.0 + 0.0", "{a}.half().double().t().contiguous()", "{a}.float().flip(0)"),
+    *("torch.cat([{a}.half(), {b}.half()]).float()", "{a}.double().t().contiguous().bfloat16()"),
+    "torch.cat([{a}.bfloat16().float(), {b}.bfloat16().float()])",
 )
 JOINS = (
     *("torch.cat([{a}, {b}])", "torch.cat([{a}])", "torch.cat([{a}, {b}], -1)"),
@@ -101,6 +103,10 @@ NUMERIC = (
     ),
     *("{a}.repeat(3, 1) @ {b}.t() - {a}.repeat(3, 1) @ {a}.t()", "{a}.mT @ {b} + {a}.mT @ {a}"),
     *("torch.dropout({a}, 0.4, True)", "torch.rand_like({a})", "{a}.var(-1)", "{a}.std()"),
+    *("torch.cat([{a} @ {b}.t(), {b} @ {a}.t()])", "torch.cat([{a}.t() @ {b}, {b}.t() @ {a}], 1)"),
+    *("{a} @ {b}.t() + {b} @ {b}.t()", "{a}[:, :1] @ {b}[:1]", "{a}.sin() * {b}.sin()"),
+    *("({a} @ {b}.t()).tanh() + ({b} @ {a}.t()).tanh()", "{a}[:1] @ {b}.t()"),
+    "torch.stack([torch.nn.functional.layer_norm(each, (6,), row) for each in ({a}, {b})])",
 )
 WRITES = (
     *("{a}.add_(1)", "{a}.mul_(2)", "{a}.zero_()", "{a}.relu_()", "{a}.fill_(0.5)", "{a}.neg_()"),

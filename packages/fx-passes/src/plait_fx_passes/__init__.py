@@ -55,6 +55,7 @@ from plait_fx_passes.passes.changes import GraphDiff, PassChange, PassLog
 from plait_fx_passes.passes.manager import (
     DEFAULT_PASSES,
     IN_PLACE_PASSES,
+    KERNEL_PASSES,
     LAYOUT_PASSES,
     LOOP_PASSES,
     NUMERIC_PASSES,
@@ -145,6 +146,7 @@ __all__ = [
     "FOLDING_PASSES",
     "FOLD_BATCH_NORMS",
     "IN_PLACE_PASSES",
+    "KERNEL_PASSES",
     "LAYOUT_PASSES",
     "LOOP_PASSES",
     "MERGE_PRODUCTS",

@@ -1,15 +1,19 @@
 """The passes, in ordered tables, and what runs them."""
 
+from plait_fx_passes.passes.aligned_products import ALIGNED_PRODUCTS, Alignment, aligning
 from plait_fx_passes.passes.base import Fuel, Pass, PassContext
+from plait_fx_passes.passes.batching import BATCHED_PRODUCTS, BATCHES, Limits, batching
 from plait_fx_passes.passes.bisect import Culprit, find_bad_rewrite
 from plait_fx_passes.passes.casts import MERGE_CASTS
 from plait_fx_passes.passes.cleanup import COMMON_SUBEXPRESSIONS, DEAD_CODE
 from plait_fx_passes.passes.constants import FOLD_CONSTANTS
 from plait_fx_passes.passes.constructors import MOVE_CONSTRUCTORS
+from plait_fx_passes.passes.joined_products import PRODUCTS_IN_PARTS
 from plait_fx_passes.passes.joins import JOIN_PIECES
 from plait_fx_passes.passes.manager import (
     DEFAULT_PASSES,
     IN_PLACE_PASSES,
+    KERNEL_PASSES,
     LAYOUT_PASSES,
     LOOP_PASSES,
     NUMERIC_PASSES,
@@ -17,6 +21,8 @@ from plait_fx_passes.passes.manager import (
     PassRecord,
     run_passes,
 )
+from plait_fx_passes.passes.narrow_copies import NARROW_COPIES
+from plait_fx_passes.passes.near_uses import NEAR_USES
 from plait_fx_passes.passes.noops import REMOVE_NOOPS
 from plait_fx_passes.passes.product_chains import PRODUCT_CHAINS
 from plait_fx_passes.passes.shared_factors import SHARED_FACTORS
@@ -24,28 +30,39 @@ from plait_fx_passes.passes.small_first import SMALL_FIRST
 from plait_fx_passes.passes.views import MERGE_VIEWS
 
 __all__ = [
+    "ALIGNED_PRODUCTS",
+    "BATCHED_PRODUCTS",
+    "BATCHES",
     "COMMON_SUBEXPRESSIONS",
     "DEAD_CODE",
     "DEFAULT_PASSES",
     "FOLD_CONSTANTS",
     "IN_PLACE_PASSES",
     "JOIN_PIECES",
+    "KERNEL_PASSES",
     "LAYOUT_PASSES",
     "LOOP_PASSES",
     "MERGE_CASTS",
     "MERGE_VIEWS",
     "MOVE_CONSTRUCTORS",
+    "NARROW_COPIES",
+    "NEAR_USES",
     "NUMERIC_PASSES",
+    "PRODUCTS_IN_PARTS",
     "PRODUCT_CHAINS",
     "QUANTIZED_PASSES",
     "REMOVE_NOOPS",
     "SHARED_FACTORS",
     "SMALL_FIRST",
+    "Alignment",
     "Culprit",
     "Fuel",
+    "Limits",
     "Pass",
     "PassContext",
     "PassRecord",
+    "aligning",
+    "batching",
     "find_bad_rewrite",
     "run_passes",
 ]

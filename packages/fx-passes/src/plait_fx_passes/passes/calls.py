@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 
 from torch import fx
@@ -58,6 +59,24 @@ class Calls:
         made.meta["rule"] = self._rule
         self._made.append(made)
         return made
+
+    def part(self, node: fx.Node, index: int) -> fx.Node:
+        """One of a call's results."""
+        with self._context.graph.inserting_before(self._node):
+            made = self._context.graph.call_function(operator.getitem, (node, index))
+        made.meta = {**node.meta, "val": node.meta["val"][index]}
+        self._made.append(made)
+        return made
+
+    def drop_unused(self) -> None:
+        """Take back those that nothing uses."""
+        kept = []
+        for each in reversed(self._made):
+            if each.users:
+                kept.append(each)
+            else:
+                self._context.graph.erase_node(each)
+        self._made = kept[::-1]
 
     def erase(self) -> None:
         """Take all back, which nothing uses."""

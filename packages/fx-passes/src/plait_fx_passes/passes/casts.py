@@ -54,13 +54,13 @@ def _merge_casts(context: PassContext) -> None:
             continue
         source = cast(fx.Node, inner.args[0])
         first, between, last = (each.meta["val"] for each in (source, inner, node))
-        exact = keeps_values(first.dtype, between.dtype) and not _overflows(first.dtype, last.dtype)
+        exact = keeps_values(first.dtype, between.dtype) and not overflows(first.dtype, last.dtype)
         if exact and context.fuel.take():
             node.replace_input_with(inner, source)
             context.rewrites += 1
 
 
-def _overflows(source: torch.dtype, target: torch.dtype) -> bool:
+def overflows(source: torch.dtype, target: torch.dtype) -> bool:
     """Whether what a cast makes of values that the target lacks is up to the kernel."""
     return source.is_floating_point and target in _INTEGER_BITS and target is not torch.bool
 

@@ -10,21 +10,32 @@ from dataclasses import replace
 
 from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.errors import PassError, PlaitError, VerificationError
+from plait_fx_passes.passes.aligned_products import ALIGNED_PRODUCTS
 from plait_fx_passes.passes.base import Fuel, Memory, Pass, PassContext, names
+from plait_fx_passes.passes.batching import BATCHED_PRODUCTS, BATCHES
 from plait_fx_passes.passes.casts import MERGE_CASTS
 from plait_fx_passes.passes.channels_last import CHANNELS_LAST
 from plait_fx_passes.passes.cleanup import COMMON_SUBEXPRESSIONS, DEAD_CODE
 from plait_fx_passes.passes.constants import FOLD_CONSTANTS
 from plait_fx_passes.passes.constructors import MOVE_CONSTRUCTORS
 from plait_fx_passes.passes.in_place import WRITE_IN_PLACE
+from plait_fx_passes.passes.joined_products import PRODUCTS_IN_PARTS
 from plait_fx_passes.passes.joins import JOIN_PIECES
+from plait_fx_passes.passes.narrow_copies import NARROW_COPIES
+from plait_fx_passes.passes.near_uses import NEAR_USES
 from plait_fx_passes.passes.noops import REMOVE_NOOPS
 from plait_fx_passes.passes.product_chains import PRODUCT_CHAINS
 from plait_fx_passes.passes.rows import ADD_ROWS
 from plait_fx_passes.passes.shared_factors import SHARED_FACTORS
 from plait_fx_passes.passes.small_first import SMALL_FIRST
 from plait_fx_passes.passes.views import MERGE_VIEWS
-from plait_fx_passes.patterns.rules import ATTENTION, RECOGNIZE, SELECTIONS, SIMPLIFY
+from plait_fx_passes.patterns.rules import (
+    ATTENTION,
+    RECOGNIZE,
+    SELECTIONS,
+    SIMPLIFY,
+    THIN_PRODUCTS,
+)
 from plait_fx_passes.quantized.passes import QUANTIZED_PRODUCTS
 from plait_fx_passes.record.guards import below_autograd
 from plait_fx_passes.verify import Ends, verify
@@ -39,6 +50,7 @@ DEFAULT_PASSES: tuple[Pass, ...] = (
     MERGE_VIEWS,
     SMALL_FIRST,
     JOIN_PIECES,
+    NARROW_COPIES,
     COMMON_SUBEXPRESSIONS,
     SIMPLIFY,
     DEAD_CODE,
@@ -50,7 +62,10 @@ NUMERIC_PASSES: tuple[Pass, ...] = (
     ATTENTION,
     PRODUCT_CHAINS,
     SHARED_FACTORS,
+    THIN_PRODUCTS,
     RECOGNIZE,
+    BATCHED_PRODUCTS,
+    ALIGNED_PRODUCTS,
     replace(REMOVE_NOOPS, name="no-ops-after-rules"),
     replace(MERGE_VIEWS, name="view-chains-after-rules"),
     replace(DEAD_CODE, name="dead-code-after-rules"),
@@ -75,7 +90,17 @@ Inputs and results lie as before; a convolution rounds as oneDNN does in that la
 gradient of a row that is used several times is rounded in another order."""
 
 
-IN_PLACE_PASSES: tuple[Pass, ...] = (WRITE_IN_PLACE,)
+KERNEL_PASSES: tuple[Pass, ...] = (
+    BATCHES,
+    replace(DEAD_CODE, name="dead-code-after-batches"),
+    NEAR_USES,
+)
+"""For graphs that ATen's kernels run, in their order, behind the other passes: small calls at once,
+where launching them is what takes time, and values made when they are used. Batches round as
+kernels do for what lies elsewhere."""
+
+
+IN_PLACE_PASSES: tuple[Pass, ...] = (PRODUCTS_IN_PARTS, WRITE_IN_PLACE)
 """The end of a list, for graphs that ATen's kernels run; what they write they write as they go, as
 eager does, so where a program raises, its inputs may have changed."""
 

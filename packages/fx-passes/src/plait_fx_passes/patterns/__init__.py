@@ -10,6 +10,8 @@ from plait_fx_passes.patterns.rules import (
     NUMERIC_RULES,
     RECOGNIZE,
     SIMPLIFY,
+    THIN_PRODUCTS,
+    VECTOR_PRODUCTS,
 )
 
 __all__ = [
@@ -19,6 +21,8 @@ __all__ = [
     "NUMERIC_RULES",
     "RECOGNIZE",
     "SIMPLIFY",
+    "THIN_PRODUCTS",
+    "VECTOR_PRODUCTS",
     "Anything",
     "Match",
     "RewriteRule",
