@@ -28,7 +28,7 @@ def _move_near_uses(context: PassContext) -> None:
     for node in reversed(order):
         if node.op != "call_function" or not node.users or has_effects(node):
             continue
-        first = min(node.users, key=place.__getitem__)
+        first = min(node.users)
         if node.next is first or not _holds_less(node, place[first], last):
             continue
         if not context.fuel.take():
