@@ -9,6 +9,7 @@ together: `--from-json cpu.json gpu.json`.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import statistics
 import sys
@@ -34,7 +35,7 @@ def time_program(program: Program, device: str, seconds: float) -> dict[str, Any
     """By way: microseconds of a call with the pass and without, and the rewrites of the pass."""
     inputs = program.inputs(device)
     found: dict[str, Any] = {}
-    for way in WAYS:
+    for way in [each for each in WAYS if program.only_by in (None, each)]:
         runs: dict[str, Run] = {}
         rewrites = 0
         try:
@@ -78,17 +79,55 @@ def _by_aten(program: Program, inputs: Tensors, is_on: bool) -> tuple[Run, int]:
 
 
 def _passes(program: Program, is_on: bool) -> tuple[Any, ...]:
-    from plait_fx_passes.passes import DEFAULT_PASSES, LAYOUT_PASSES, LOOP_PASSES, NUMERIC_PASSES
-    from plait_fx_passes.patterns import BATCHES_OF_ONE
-
-    def stays(name: str) -> bool:
-        return is_on or name.removesuffix(_CLEANUP) != program.pass_name
+    """What the library runs by itself, with the program's pass and without."""
+    from plait_fx_passes import (
+        DEFAULT_PASSES,
+        IN_PLACE_PASSES,
+        KERNEL_PASSES,
+        LAYOUT_PASSES,
+        LOOP_PASSES,
+        NUMERIC_PASSES,
+        QUANTIZED_PASSES,
+    )
 
     first = NUMERIC_PASSES if _is_numeric(program) else DEFAULT_PASSES
-    alone = [each for each in (BATCHES_OF_ONE,) if each.name == program.pass_name]
-    return tuple(
-        each for each in (*first, *alone, *LOOP_PASSES, *LAYOUT_PASSES) if stays(each.name)
-    )
+    last = {"near-uses": KERNEL_PASSES, "batches": KERNEL_PASSES,
+            "products-in-parts": IN_PLACE_PASSES, "in-place": IN_PLACE_PASSES}  # fmt: skip
+    quantized = QUANTIZED_PASSES if program.pass_name == "quantized-products" else ()
+    chosen = (*first, *LOOP_PASSES, *LAYOUT_PASSES, *quantized, *last.get(program.pass_name, ()))
+    own = _own_pass(program)
+    if own is None:
+        return tuple(each for each in chosen if is_on or _base_name(each) != program.pass_name)
+    others = [each for each in chosen if _base_name(each) != program.pass_name]
+    behind = len(DEFAULT_PASSES)
+    return (*others[:behind], *([own] if is_on else []), *others[behind:])
+
+
+def _base_name(each: Any) -> str:
+    return str(each.name).removesuffix(_CLEANUP)
+
+
+def _own_pass(program: Program) -> Any | None:
+    """The pass itself where no list has it, or with limits that any program is within."""
+    from plait_fx_passes.passes import Limits, batching
+    from plait_fx_passes.passes.batching import FAMILIES
+    from plait_fx_passes.patterns import BATCHES_OF_ONE, VECTOR_PRODUCTS, rule_pass
+    from plait_fx_passes.patterns.thin_products import Thin, thin_rules
+    from plait_fx_passes.quantized.packed_weights import ROWS
+    from plait_fx_passes.quantized.passes import quantizing
+
+    name, devices = program.pass_name, ("cpu", "cuda")
+    if not program.anywhere:
+        alone = {each.name: each for each in (BATCHES_OF_ONE, VECTOR_PRODUCTS)}
+        return alone.get(name)
+    if name == "thin-products":
+        thin = dict.fromkeys(devices, Thin(inner=1 << 30, results=1))
+        return rule_pass(name, thin_rules(thin, thin))
+    if name == "quantized-products":
+        return quantizing(name, dict.fromkeys(devices, ROWS["cpu"]))
+    limits = {each.name: Limits(calls=1, elements=1 << 30) for each in FAMILIES}
+    families = FAMILIES if name == "batches" else FAMILIES[:1]
+    return batching(name, families, dict.fromkeys(devices, limits))
 
 
 def _is_numeric(program: Program) -> bool:
@@ -96,18 +135,22 @@ def _is_numeric(program: Program) -> bool:
     from plait_fx_passes.passes import DEFAULT_PASSES, NUMERIC_PASSES
 
     name = program.pass_name
+    if name in ("batches", "vector-products"):
+        return True
     return name in {each.name for each in NUMERIC_PASSES} - {each.name for each in DEFAULT_PASSES}
 
 
 def _by_plait(program: Program, inputs: Tensors, is_on: bool) -> tuple[Run, int]:
     """The program as plait compiles it, a step of forward and backward where it trains."""
     import plait
-    from plait_fx_passes.patterns import BATCHES_OF_ONE
 
-    name = program.pass_name
+    name, own = program.pass_name, _own_pass(program)
     options: dict[str, Any] = {"numeric_rewrites": _is_numeric(program)}
-    if program.pass_name == BATCHES_OF_ONE.name:  # a pass of one's own
-        options["user_passes"] = {"joint_last": [BATCHES_OF_ONE] if is_on else []}
+    if own is not None:  # as a pass of one's own, under another name than plait's
+        renamed = dataclasses.replace(own, name=f"{name}-here")
+        options["user_passes"] = {"joint_first": [renamed] if is_on else []}
+        options["disabled_passes"] = name if name in _plaits() else ""
+        name = renamed.name
     elif not is_on:
         options["disabled_passes"] = name
     compiled = plait.compile(program.function, options=options)
@@ -123,6 +166,13 @@ def _by_plait(program: Program, inputs: Tensors, is_on: bool) -> tuple[Run, int]
     run()
     facts = [fact for graph in plait.report(compiled).graphs for fact in graph.record.passes]
     return run, sum(fact.rewrites for fact in facts if fact.name == name)
+
+
+def _plaits() -> set[str]:
+    """The names of passes that can be switched off."""
+    from plait_fx_passes import NUMERIC_PASSES, QUANTIZED_PASSES
+
+    return {each.name for each in (*NUMERIC_PASSES, *QUANTIZED_PASSES)}
 
 
 def _with_gradients(inputs: Tensors) -> Tensors:

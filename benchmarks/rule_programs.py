@@ -26,6 +26,10 @@ class Program:
     """With gradients of those inputs that are of floats."""
     only_on: str | None = None
     """The one device where the pass has something to do."""
+    only_by: str | None = None
+    """The one way to run programs that the pass is for."""
+    anywhere: bool = False
+    """With limits under which the pass rewrites on every device, to see where it would lose."""
 
 
 def _normal(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Inputs:
@@ -84,9 +88,68 @@ def _scattered(x: Tensor) -> Tensor:
     return (marked * x).sum(1)
 
 
+def _scattered_tensor(x: Tensor) -> Tensor:
+    start, ones = torch.zeros(1024, 1000, device=x.device), torch.ones(1024, 1, device=x.device)
+    return (start.scatter(1, x.argmax(1, keepdim=True), ones) * x).sum(1)
+
+
 def _unused(x: Tensor) -> Tensor:
     x.sin().cumsum(0)
     return x + 1
+
+
+def _experts(x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor, e: Tensor, f: Tensor,
+             g: Tensor, h: Tensor) -> Tensor:  # fmt: skip
+    return torch.cat([x @ each for each in (a, b, c, d, e, f, g, h)])
+
+
+def _sines(a: Tensor, b: Tensor, c: Tensor, d: Tensor, e: Tensor, f: Tensor, g: Tensor,
+           h: Tensor) -> Tensor:  # fmt: skip
+    total = a.sin()
+    for each in (b, c, d, e, f, g, h):
+        total = total * each.sin()
+    return total
+
+
+def _norms(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+    first, *others = (F.layer_norm(each, (64,)) for each in (a, b, c, d))
+    for each in others:
+        first = torch.maximum(first, each)
+    return first
+
+
+def _made_early(x: Tensor) -> Tensor:
+    scaled = [x * number for number in range(1, 33)]
+    total = x
+    for each in scaled:
+        total = total + each.sin()
+    return total
+
+
+def _quantized(x: Tensor, levels: Tensor, scales: Tensor) -> Tensor:
+    scale = x.abs().amax(1, keepdim=True) / 127
+    rows = torch.clamp(torch.round(x / scale), -128, 127).to(torch.int8)
+    return (rows.float() * scale) @ (levels.to(torch.int8).float() * scales).t()
+
+
+def _bytes(*, rows: int, inner: int, columns: int) -> Inputs:
+    """Rows, the bytes of a transposed weight, and a scale for each of its columns."""
+
+    def make(device: str) -> Tensors:
+        x, scales = _normal((rows, inner), (columns, 1))(device)
+        generator = torch.Generator().manual_seed(2)
+        levels = torch.randint(-128, 128, (columns, inner), generator=generator)
+        return x, levels.to(torch.int8).to(device), scales.abs()
+
+    return make
+
+
+def _packed(x: Tensor, levels: Tensor, scales: Tensor) -> Tensor:
+    return x @ (levels.float() * scales).t()
+
+
+def _written_in_place(x: Tensor) -> Tensor:
+    return ((x * 2 + 1).relu() - 0.5).abs()
 
 
 PROGRAMS = (
@@ -164,5 +227,81 @@ PROGRAMS = (
     Program(
         "channels-last", "channels-last", _convolutions,
         _normal((8, 32, 56, 56), (64, 32, 3, 3), (64, 64, 3, 3)),
+    ),
+    Program("inverse-inverse", "simplify", lambda x: ~~x.int() + 1, _normal(_SQUARE)),
+    Program(
+        "scatter-of-constant-tensors", "selections", _scattered_tensor, _normal((1024, 1000))
+    ),
+    Program(
+        "attention-masked", "attention",
+        lambda q, k, v, mask: torch.softmax(q @ k.transpose(-1, -2) + mask, -1) @ v,
+        _normal(_HEADS, _HEADS, _HEADS, (4, 1, 512, 512)),
+    ),
+    Program(
+        "attention-scaled-masked", "attention",
+        lambda q, k, v, mask: torch.softmax(q @ k.transpose(-1, -2) * 0.125 + mask, -1) @ v,
+        _normal(_HEADS, _HEADS, _HEADS, (4, 1, 512, 512)),
+    ),
+    Program(
+        "baddbmm-of-one", "batches-of-one", lambda c, a, b: torch.baddbmm(c, a, b).relu(),
+        _normal((512,), (1, 512, 512), (1, 512, 512)),
+    ),
+    Program(
+        "widen-behind-copies", "narrow-copies", lambda x: x.float().t().contiguous() + 1,
+        _normal(_SQUARE, dtype=torch.bfloat16),
+    ),
+    Program(
+        "narrow-before-copies", "narrow-copies",
+        lambda x: (x * 2).t().contiguous().bfloat16(), _normal(_SQUARE),
+    ),
+    Program("near-uses", "near-uses", _made_early, _normal((256, 1024)), only_by="aten"),
+    Program(
+        "sum-of-products", "thin-products", lambda a, b, c, d: a @ b + c @ d,
+        _normal((2048, 8), (8, 2048), (2048, 8), (8, 2048)),
+    ),
+    Program(
+        "sum-of-products, long", "thin-products", lambda a, b, c, d: a @ b + c @ d,
+        _normal((512, 512), (512, 512), (512, 512), (512, 512)), anywhere=True,
+    ),
+    Program(
+        "outer-product", "thin-products", lambda a, b: a @ b, _normal((1024, 1), (1, 1024)),
+        anywhere=True,
+    ),
+    Program(
+        "product-with-vector", "vector-products", lambda a, b: (a * 2) @ b + 1,
+        _normal(_SQUARE, (1024, 1)),
+    ),
+    Program(
+        "product-with-vector, row", "vector-products", lambda a, b: a @ (b * 2) + 1,
+        _normal((1, 1024), _SQUARE),
+    ),
+    Program(
+        "batched-products", "batched-products", _experts, _normal((128, 128), *[(128, 128)] * 8),
+        anywhere=True,
+    ),
+    Program(
+        "batches: elementwise", "batches", _sines, _normal(*[(256, 256)] * 8), only_by="aten",
+        anywhere=True,
+    ),
+    Program(
+        "batches: layer-norms", "batches", _norms, _normal(*[(256, 64)] * 4), only_by="aten",
+        anywhere=True,
+    ),
+    Program(
+        "aligned-products", "aligned-products", lambda a, b: a @ b,
+        _normal((4096, 4095), (4095, 4095), dtype=torch.bfloat16), only_on="cuda",
+    ),
+    Program(
+        "products-in-parts", "products-in-parts", lambda a, b, c, d: torch.cat([a @ b, c @ d], 1),
+        _normal((2048, 16), (16, 2048), (2048, 16), (16, 2048)), only_by="aten",
+    ),
+    Program("in-place", "in-place", _written_in_place, _normal((2048, 2048)), only_by="aten"),
+    Program(
+        "integer-product", "quantized-products", _quantized,
+        _bytes(rows=128, inner=1024, columns=1024),
+    ),
+    Program(
+        "packed-weight", "quantized-products", _packed, _bytes(rows=1, inner=1024, columns=1024),
+        anywhere=True,
     ),
 )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 import torch.ao.quantization.fx._decomposed  # registers the operators
@@ -9,7 +11,8 @@ from fx_oracle import trace
 from torch.nn.functional import linear
 
 from plait_fx_passes import DEFAULT_PASSES, QUANTIZED_PASSES, run_passes, to_aten, wrap_runtime
-from plait_fx_passes.quantized import integer_products
+from plait_fx_passes.quantized import integer_products, packed_weights
+from plait_fx_passes.quantized.passes import quantizing
 
 q = torch.ops.quantized_decomposed
 aten = torch.ops.aten
@@ -295,3 +298,46 @@ NOT_PACKED = {
 def test_other_weights_are_written_out(name):
     program, sizes = NOT_PACKED[name]
     assert "aten.mm.default" in apply(program, (draw(*sizes), W, S))
+
+
+# Other devices.
+
+
+@pytest.mark.parametrize(
+    ("sizes", "turned", "is_one"),
+    [
+        ((32, 64, 128), True, True),
+        ((16, 64, 128), True, False),  # too few rows
+        ((32, 68, 128), True, False),  # no multiple of 8 elements is added over
+        ((32, 64, 132), True, False),
+        ((32, 64, 128), False, False),  # the right factor would be copied
+    ],
+)
+def test_a_kernel_is_called_for_what_it_takes(monkeypatch, sizes, turned, is_one):
+    exact = integer_products.has_exact_kernel
+    kernel = dataclasses.replace(integer_products.KERNELS["cuda"], is_exact=exact)
+    monkeypatch.setattr(integer_products, "KERNELS", {"cpu": kernel})
+    rows, inner, columns = sizes
+    x, w = integers(rows, inner), integers(*((columns, inner) if turned else (inner, columns)))
+
+    def program(x, w):
+        right = (w.float() * 0.5).t() if turned else w.float() * 0.5
+        return (x.float() * 0.25) @ right
+
+    calls = apply(program, [x, w])
+    assert ("aten._int_mm.default" in calls) == is_one
+
+
+def test_weights_stay_packed_where_that_is_measured_to_gain():
+    assert set(packed_weights.ROWS) == {"cpu"}
+    nowhere = quantizing("nowhere", rows={})
+    inputs = [draw(4, 256), integers(512, 256), positive(512, 1)]
+    graph = to_aten(trace(multiplied), inputs)
+    kept = run_passes(graph, (nowhere,))
+    assert any(node.target is torch.ops.aten.mm.default for node in kept.graph.nodes)
+    left = run_passes(graph, QUANTIZED_PASSES)
+    assert not any(node.target is torch.ops.aten.mm.default for node in left.graph.nodes)
+
+
+def multiplied(x, w, s):
+    return x @ (w.float() * s).t()
