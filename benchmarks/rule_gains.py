@@ -88,11 +88,17 @@ def _passes(program: Program, is_on: bool) -> tuple[Any, ...]:
         LOOP_PASSES,
         NUMERIC_PASSES,
         QUANTIZED_PASSES,
+        SUM_PASSES,
     )
 
     first = NUMERIC_PASSES if _is_numeric(program) else DEFAULT_PASSES
-    last = {"near-uses": KERNEL_PASSES, "batches": KERNEL_PASSES,
-            "products-in-parts": IN_PLACE_PASSES, "in-place": IN_PLACE_PASSES}  # fmt: skip
+    last = {
+        "batches": KERNEL_PASSES,
+        "in-place": IN_PLACE_PASSES,
+        "near-uses": KERNEL_PASSES,
+        "products-in-parts": IN_PLACE_PASSES,
+        "vector-products": SUM_PASSES,
+    }
     quantized = QUANTIZED_PASSES if program.pass_name == "quantized-products" else ()
     chosen = (*first, *LOOP_PASSES, *LAYOUT_PASSES, *quantized, *last.get(program.pass_name, ()))
     own = _own_pass(program)
@@ -111,15 +117,14 @@ def _own_pass(program: Program) -> Any | None:
     """The pass itself where no list has it, or with limits that any program is within."""
     from plait_fx_passes.passes import Limits, batching
     from plait_fx_passes.passes.batching import FAMILIES
-    from plait_fx_passes.patterns import BATCHES_OF_ONE, VECTOR_PRODUCTS, rule_pass
+    from plait_fx_passes.patterns import BATCHES_OF_ONE, rule_pass
     from plait_fx_passes.patterns.thin_products import Thin, thin_rules
     from plait_fx_passes.quantized.packed_weights import ROWS
     from plait_fx_passes.quantized.passes import quantizing
 
     name, devices = program.pass_name, ("cpu", "cuda")
     if not program.anywhere:
-        alone = {each.name: each for each in (BATCHES_OF_ONE, VECTOR_PRODUCTS)}
-        return alone.get(name)
+        return BATCHES_OF_ONE if name == BATCHES_OF_ONE.name else None
     if name == "thin-products":
         thin = dict.fromkeys(devices, Thin(inner=1 << 30, results=1))
         return rule_pass(name, thin_rules(thin, thin))
@@ -135,7 +140,7 @@ def _is_numeric(program: Program) -> bool:
     from plait_fx_passes.passes import DEFAULT_PASSES, NUMERIC_PASSES
 
     name = program.pass_name
-    if name in ("batches", "vector-products"):
+    if name == "batches":
         return True
     return name in {each.name for each in NUMERIC_PASSES} - {each.name for each in DEFAULT_PASSES}
 

@@ -174,10 +174,11 @@ class CompileOptions(Settings):
             LOOP_PASSES,
             NUMERIC_PASSES,
             QUANTIZED_PASSES,
+            SUM_PASSES,
         )
 
         own = NUMERIC_PASSES if self.numeric_rewrites else DEFAULT_PASSES
-        layouts = () if self.is_strict else (*QUANTIZED_PASSES, *LAYOUT_PASSES)
+        layouts = () if self.is_strict else (*QUANTIZED_PASSES, *SUM_PASSES, *LAYOUT_PASSES)
         folds, packs = self._freezing_passes()
         user = self.user_passes
         return (*user.joint_first, *own, *LOOP_PASSES, *folds, *layouts, *packs, *user.joint_last)
@@ -390,6 +391,7 @@ def _check_stages(options: CompileOptions) -> None:
             *fx_passes.NUMERIC_PASSES,
             *fx_passes.LOOP_PASSES,
             *fx_passes.QUANTIZED_PASSES,
+            *fx_passes.SUM_PASSES,
             *fx_passes.LAYOUT_PASSES,
         )
         frozen = (*fx_passes.FOLDING_PASSES, *fx_passes.PACKING_PASSES)

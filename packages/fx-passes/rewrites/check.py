@@ -40,7 +40,7 @@ from plait_fx_passes.passes import NEAR_USES, Alignment, Limits, PassRecord, ali
 from plait_fx_passes.passes.batching import FAMILIES
 from plait_fx_passes.passes.joined_products import joining
 from plait_fx_passes.passes.manager import LAYOUT_PASSES
-from plait_fx_passes.patterns import BATCHES_OF_ONE, VECTOR_PRODUCTS, rule_pass, thin_products
+from plait_fx_passes.patterns import BATCHES_OF_ONE, rule_pass, thin_products
 from rewrites.programs import LARGEST, Case, Kind, generate
 
 _FEW = Limits(calls=1, elements=LARGEST, most_calls=5)
@@ -50,7 +50,8 @@ _BATCHES = batching("batches", FAMILIES, {"cpu": {each.name: _FEW for each in FA
 _ALIGNED = aligning("aligned", {("cpu", torch.float64): Alignment(4, 8)})
 _THINNED = rule_pass("thin", thin_products.thin_rules(_THIN, _THIN))
 _ENDS = (NEAR_USES, joining("parts", {"cpu": 1}), *IN_PLACE_PASSES)
-_ALONE = (BATCHES_OF_ONE, _THINNED, VECTOR_PRODUCTS)
+_SUMS = rule_pass("sums", thin_products.vector_rules({"cpu": LARGEST}, least=0))
+_ALONE = (BATCHES_OF_ONE, _THINNED, _SUMS)
 
 PASSES = {
     Kind.EXACT: (*DEFAULT_PASSES, *LOOP_PASSES, *_ENDS),

@@ -11,6 +11,7 @@ from plait_fx_passes import (
     IN_PLACE_PASSES,
     KERNEL_PASSES,
     NUMERIC_PASSES,
+    SUM_PASSES,
     run_passes,
     to_aten,
     to_joint,
@@ -25,7 +26,7 @@ from plait_fx_passes.passes import (
     aligning,
 )
 from plait_fx_passes.passes.joined_products import joining
-from plait_fx_passes.patterns import THIN_PRODUCTS, VECTOR_PRODUCTS, rule_pass, thin_products
+from plait_fx_passes.patterns import THIN_PRODUCTS, rule_pass, thin_products
 
 ALIGNED = aligning("aligned-here", {("cpu", torch.float64): Alignment(8, 1000)})
 
@@ -94,17 +95,31 @@ def test_the_thin_rules_know_where_they_gain():
     assert after.count("mm.default") == 2  # too small to gain
 
 
-@pytest.mark.parametrize("sizes", [((9, 5), (5, 1)), ((1, 5), (5, 9))])
-def test_products_with_vectors_are_sums_where_that_is_asked_for(sizes):
+@pytest.mark.parametrize(
+    "sizes", [((90, 50), (50, 1)), ((1, 50), (50, 90)), ((1, 5000), (5000, 1))]
+)
+def test_products_with_vectors_are_sums_where_loops_compute_them(sizes):
     inputs = [random(*size) for size in sizes]
-    after = apply(lambda a, b: a @ b, inputs, VECTOR_PRODUCTS)
+    after = apply(lambda a, b: a @ b, inputs, *SUM_PASSES)
     assert "sum.dim_IntList" in after
     assert "mm.default" not in after
     kept = apply(lambda a, b: a @ b, inputs, *NUMERIC_PASSES)
-    assert "mm.default" in kept  # they lose by ATen's kernels, and are not among the passes
-    halves = [each.bfloat16() for each in inputs]
-    near = apply(lambda a, b: a @ b, halves, VECTOR_PRODUCTS, tolerance=0.1)
-    assert "mm.default" in near
+    assert "mm.default" in kept  # ATen's kernels would write all products to memory
+
+
+@pytest.mark.parametrize(
+    ("sizes", "dtype"),
+    [
+        (((90, 50), (50, 1)), torch.bfloat16),  # products would be rounded
+        (((90, 50), (50, 2)), torch.float64),
+        (((2, 50), (50, 90)), torch.float64),
+        (((9, 5), (5, 1)), torch.float64),  # loops anyway
+        (((2000, 1000), (1000, 1)), torch.float64),  # it does not stay in the cache
+    ],
+)
+def test_other_products_are_not_sums(sizes, dtype):
+    inputs = [random(*size, dtype=dtype) for size in sizes]
+    assert "mm.default" in apply(lambda a, b: a @ b, inputs, *SUM_PASSES, tolerance=0.2)
 
 
 def test_thin_products_have_the_gradients_of_eager():

@@ -60,6 +60,7 @@ from plait_fx_passes.passes.manager import (
     LOOP_PASSES,
     NUMERIC_PASSES,
     QUANTIZED_PASSES,
+    SUM_PASSES,
     PassRecord,
     run_passes,
 )
@@ -154,6 +155,7 @@ __all__ = [
     "PACKING_PASSES",
     "PACK_WEIGHTS",
     "QUANTIZED_PASSES",
+    "SUM_PASSES",
     "Anything",
     "AtenGraph",
     "AtenTraceError",

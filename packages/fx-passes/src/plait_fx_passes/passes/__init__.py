@@ -18,6 +18,7 @@ from plait_fx_passes.passes.manager import (
     LOOP_PASSES,
     NUMERIC_PASSES,
     QUANTIZED_PASSES,
+    SUM_PASSES,
     PassRecord,
     run_passes,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "REMOVE_NOOPS",
     "SHARED_FACTORS",
     "SMALL_FIRST",
+    "SUM_PASSES",
     "Alignment",
     "Culprit",
     "Fuel",

@@ -35,6 +35,7 @@ from plait_fx_passes.patterns.rules import (
     SELECTIONS,
     SIMPLIFY,
     THIN_PRODUCTS,
+    VECTOR_PRODUCTS,
 )
 from plait_fx_passes.quantized.passes import QUANTIZED_PRODUCTS
 from plait_fx_passes.record.guards import below_autograd
@@ -98,6 +99,10 @@ KERNEL_PASSES: tuple[Pass, ...] = (
 """For graphs that ATen's kernels run, in their order, behind the other passes: small calls at once,
 where launching them is what takes time, and values made when they are used. Batches round as
 kernels do for what lies elsewhere."""
+
+
+SUM_PASSES: tuple[Pass, ...] = (VECTOR_PRODUCTS,)
+"""For compilers of loops: products with vectors as sums, in another order than eager's."""
 
 
 IN_PLACE_PASSES: tuple[Pass, ...] = (PRODUCTS_IN_PARTS, WRITE_IN_PLACE)

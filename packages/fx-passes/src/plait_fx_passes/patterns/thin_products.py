@@ -53,6 +53,16 @@ OUTER: Mapping[str, Thin] = MappingProxyType(
 )
 
 
+MATRICES: Mapping[str, int] = MappingProxyType({"cpu": 1 << 20})
+"""Up to how many elements a matrix has that is multiplied with a vector in loops, by the type of a
+device. On one core of a CPU, compiled, a matrix of 1024 by 1024 takes 55 us instead of 224 with a
+column and 70 instead of 101 with a row; of 4096 by 4096 7.5 ms and 8.0, 6.0 and 3.9. ATen's kernels
+would write all products to memory: 607 us instead of 273."""
+
+LEAST_MATRIX = 1 << 12
+"""Elements up to which a product is loops anyway."""
+
+
 def _is_thin(match: Match, limits: Mapping[str, Thin], inner: int) -> bool:
     result = match.result
     limit = limits.get(result.device.type)
@@ -103,13 +113,16 @@ def _summed(a: Tensor, b: Tensor) -> Tensor:
     return (a.reshape(-1, 1) * b).sum(0, keepdim=True)
 
 
-def _is_vector(match: Match) -> bool:
+def _is_vector(limits: Mapping[str, int], least: int, match: Match) -> bool:
     """A matrix and a vector; of 16-bit floats, products are not to be rounded before the sum."""
     a, b = match.value("a"), match.value("b")
     rows, columns = a.shape[0], b.shape[1]
     is_one = (type(columns) is int and columns == 1) or (type(rows) is int and rows == 1)
     exact = a.dtype in (torch.float32, torch.float64)
-    return is_one and exact and a.dtype == b.dtype
+    most = limits.get(a.device.type, 0)
+    if not is_one or not exact or a.dtype != b.dtype:
+        return False
+    return least < max(traced_numel(a), traced_numel(b)) <= most
 
 
 def thin_rules(
@@ -136,12 +149,20 @@ def thin_rules(
 
 THIN_RULES = thin_rules()
 
-VECTOR_RULES: tuple[RewriteRule, ...] = (
-    RewriteRule(
-        "product-with-vector",
-        _outer,
-        _summed,
-        _is_vector,
-        doc="a matrix times a column, or a row times a matrix, as a sum that loops can fuse",
-    ),
-)
+
+def vector_rules(
+    most: Mapping[str, int] = MATRICES, least: int = LEAST_MATRIX
+) -> tuple[RewriteRule, ...]:
+    """The rule, for matrices of more than `least` elements and at most so many by device."""
+    return (
+        RewriteRule(
+            "product-with-vector",
+            _outer,
+            _summed,
+            partial(_is_vector, most, least),
+            doc="a matrix times a column, or a row times a matrix, as a sum that loops can fuse",
+        ),
+    )
+
+
+VECTOR_RULES = vector_rules()
