@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,6 +16,7 @@ from plait_fx_passes import find_bad_rewrite, run_passes, to_aten, to_joint, wra
 from plait_fx_passes.open_sizes import runner
 from plait_fx_passes.passes import BATCHED_PRODUCTS, BATCHES, DEAD_CODE, Limits, batching
 from plait_fx_passes.passes.batching import FAMILIES, LIMITS
+from plait_fx_passes.passes.sorting import sort_calls
 
 HERE = {
     "products": Limits(calls=1, elements=4096),
@@ -227,3 +230,53 @@ def test_a_batch_is_one_rewrite_that_the_bisector_finds():
     culprit = find_bad_rewrite(graph, lambda g: "bmm" not in counts(g), (ON_CPU, DEAD_CODE))
     assert culprit is not None
     assert culprit.pass_name == "batches-here"
+
+
+def deep(layers):
+    """Layers of four branches each."""
+
+    def program(x, w):
+        for _ in range(layers):
+            x = sum(torch.tanh(x[at : at + 4] @ w) for at in range(4))
+            x = torch.cat([x, x])
+        return x
+
+    return to_aten(trace(program), [random(8, 8), random(8, 8)])
+
+
+def test_the_work_grows_linearly_with_the_graph():
+    def calls(layers):
+        count, graph = 0, deep(layers)
+
+        def note(frame, event, argument):
+            nonlocal count
+            count += event in ("call", "c_call")
+
+        before = sys.getprofile()
+        sys.setprofile(note)
+        try:
+            run_passes(graph, (ON_CPU,))
+        finally:
+            sys.setprofile(before)
+        return count
+
+    calls(2)
+    few, some, many = (calls(layers) for layers in (4, 12, 36))
+    assert (many - some) / 24 <= 1.1 * (some - few) / 8
+
+
+def test_calls_are_sorted_behind_what_they_use():
+    graph = to_aten(
+        trace(lambda a, b: (a.sin().cos() + b, torch.rand_like(b).exp())), [random(4)] * 2
+    )
+    private = graph.copy().graph
+    nodes = [node for node in private.nodes if node.op == "call_function"]
+    wanted = [node.name for node in nodes]
+    nodes[-1].append(nodes[0])  # the first one behind all others
+    sort_calls(private)
+    moved = [node.name for node in private.nodes if node.op == "call_function"]
+    assert sorted(moved) == sorted(wanted)
+    private.lint()
+    nodes[1].args = (nodes[2],)
+    with pytest.raises(ValueError, match="circle"):
+        sort_calls(private)
