@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -187,7 +186,7 @@ def _with_gradients(inputs: Tensors) -> Tensors:
 
 
 def _interleaved(runs: Mapping[str, Run], device: str, seconds: float) -> dict[str, float]:
-    """Medians of batches, in turns."""
+    """What a tenth of batches, in turns, take at most: others share the machine."""
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     counts = {name: _calls_in_batch(run, wait) for name, run in runs.items()}
     times: dict[str, list[float]] = {name: [] for name in runs}
@@ -195,7 +194,7 @@ def _interleaved(runs: Mapping[str, Run], device: str, seconds: float) -> dict[s
     while time.perf_counter() - begun < seconds or len(next(iter(times.values()))) < 7:
         for name, run in runs.items():
             times[name].append(_batch(run, counts[name], wait))
-    return {name: round(1e6 * statistics.median(each), 3) for name, each in times.items()}
+    return {name: round(1e6 * sorted(each)[len(each) // 10], 3) for name, each in times.items()}
 
 
 def _batch(run: Run, count: int, wait: Callable[[], None]) -> float:

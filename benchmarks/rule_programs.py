@@ -247,8 +247,8 @@ PROGRAMS = (
         _normal((512,), (1, 512, 512), (1, 512, 512)),
     ),
     Program(
-        "widen-behind-copies", "narrow-copies", lambda x: x.float().t().contiguous() + 1,
-        _normal(_SQUARE, dtype=torch.bfloat16),
+        "widen-behind-copies", "narrow-copies",
+        lambda x: torch.cat([x.float(), (x + 1).float()]), _normal(_SQUARE, dtype=torch.bfloat16),
     ),
     Program(
         "narrow-before-copies", "narrow-copies",
@@ -301,7 +301,7 @@ PROGRAMS = (
         _bytes(rows=128, inner=1024, columns=1024),
     ),
     Program(
-        "packed-weight", "quantized-products", _packed, _bytes(rows=1, inner=1024, columns=1024),
+        "packed-weight", "quantized-products", _packed, _bytes(rows=4, inner=1024, columns=1024),
         anywhere=True,
     ),
 )  # fmt: skip
