@@ -139,7 +139,7 @@ def _is_numeric(program: Program) -> bool:
     from plait_fx_passes.passes import DEFAULT_PASSES, NUMERIC_PASSES
 
     name = program.pass_name
-    if name == "batches":
+    if name in ("batches", "vector-products"):
         return True
     return name in {each.name for each in NUMERIC_PASSES} - {each.name for each in DEFAULT_PASSES}
 

@@ -178,7 +178,8 @@ class CompileOptions(Settings):
         )
 
         own = NUMERIC_PASSES if self.numeric_rewrites else DEFAULT_PASSES
-        layouts = () if self.is_strict else (*QUANTIZED_PASSES, *SUM_PASSES, *LAYOUT_PASSES)
+        sums = SUM_PASSES if self.numeric_rewrites else ()
+        layouts = () if self.is_strict else (*QUANTIZED_PASSES, *sums, *LAYOUT_PASSES)
         folds, packs = self._freezing_passes()
         user = self.user_passes
         return (*user.joint_first, *own, *LOOP_PASSES, *folds, *layouts, *packs, *user.joint_last)
