@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from plait.passes import run_all
 from plait.record import CompiledGraph, Outcome, Runner
+from plait_utils.collectives import is_collective
 
 if TYPE_CHECKING:
     from plait.codegen import Built
@@ -29,16 +30,23 @@ def is_in_parts(aten: AtenGraph, options: CompileOptions) -> bool:
     and the captured graph is cut instead.
     """
     from plait.symbolic import has_open_sizes
-    from plait_fx_passes import communicates
 
-    return communicates(aten) and not options.verify and not has_open_sizes(aten.example_inputs)
+    is_compared = bool(options.verify)
+    return calls_collectives(aten) and not is_compared and not has_open_sizes(aten.example_inputs)
+
+
+def calls_collectives(aten: AtenGraph) -> bool:
+    """`plait_fx_passes.communicates` without the passes of collectives, which few programs need."""
+    return any(is_collective(node.target) for node in aten.graph.nodes)
 
 
 def in_order(aten: AtenGraph, stages: Stages, options: CompileOptions) -> AtenGraph:
     """A graph whose collectives start as soon as their operands are there, and are waited for right
     before their results are used; itself where it has none."""
+    if not is_in_parts(aten, options):
+        return aten
     passes = options.collective_passes()
-    if not passes or not is_in_parts(aten, options):
+    if not passes:
         return aten
     with stages.stage("passes"):
         return run_all(aten, passes, stages, options)
@@ -47,9 +55,11 @@ def in_order(aten: AtenGraph, stages: Stages, options: CompileOptions) -> AtenGr
 def written_last(aten: AtenGraph, written: Mapping[int, int]) -> Mapping[int, int]:
     """Which results a program writes over inputs, of those that it may: where it calls collectives,
     those that are computed when all of them are over."""
-    from plait_fx_passes import collective_parts, communicates
+    if not calls_collectives(aten):
+        return written
+    from plait_fx_passes import collective_parts
 
-    return collective_parts(aten, written).written if communicates(aten) else written
+    return collective_parts(aten, written).written
 
 
 def between_collectives(

@@ -22,7 +22,13 @@ from typing import TYPE_CHECKING
 
 from plait.attention import with_attention_calls
 from plait.codegen import Built, Target, build
-from plait.collectives import between_collectives, in_order, is_in_parts, written_last
+from plait.collectives import (
+    between_collectives,
+    calls_collectives,
+    in_order,
+    is_in_parts,
+    written_last,
+)
 from plait.freezing import frozen
 from plait.late import Keeper, LateCompiler
 from plait.options import CompileOptions
@@ -100,7 +106,7 @@ def _compiled(
 
     aten = in_order(_improved(recorded, stages, options), stages, options)
     # What is compared must not have changed its inputs already.
-    whole = not (options.verify or aten.frozen or fx_passes.communicates(aten))
+    whole = not (options.verify or aten.frozen or calls_collectives(aten))
     users = fx_passes.users_in_place(aten) if whole else None
     aten = aten if users is None else users.graph
     stages.keep(aten=aten)

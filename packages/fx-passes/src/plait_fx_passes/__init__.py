@@ -78,27 +78,8 @@ from plait_fx_passes.record.written import (
 from plait_fx_passes.runtime import bind_inputs, is_direct, wrap_runtime, writable
 from plait_fx_passes.subclasses.program import Flattened, flattened
 from plait_fx_passes.to_aten import to_aten
-from plait_fx_passes.training.choose import PartitionCosts
-from plait_fx_passes.training.gradient_program import GradientProgram
-from plait_fx_passes.training.joint import to_joint
-from plait_fx_passes.training.joint_graph import JointGraph
-from plait_fx_passes.training.known import Known
-from plait_fx_passes.training.memory import memory_efficient
-from plait_fx_passes.training.partition import (
-    Partition,
-    SavedInput,
-    SavedResult,
-    SavedSize,
-    keep_all,
-    partition,
-)
-from plait_fx_passes.training.pieces import Piece, in_pieces, run_pieces
 from plait_fx_passes.training.reading import note_reads
-from plait_fx_passes.training.runtime import wrap_training, writable_in_training
-from plait_fx_passes.training.saved import Held, SavedTensor, print_saved
-from plait_fx_passes.training.scratch import consumed_by
 from plait_fx_passes.training.spent import differentiates
-from plait_fx_passes.training.waypoints import WaypointError
 from plait_fx_passes.verify import verify
 from plait_utils import late_exports
 
@@ -124,6 +105,25 @@ if TYPE_CHECKING:
     )
     from plait_fx_passes.passes.users_in_place import UsersInPlace, users_in_place
     from plait_fx_passes.standalone import as_module, optimize
+    from plait_fx_passes.training.choose import PartitionCosts
+    from plait_fx_passes.training.gradient_program import GradientProgram
+    from plait_fx_passes.training.joint import to_joint
+    from plait_fx_passes.training.joint_graph import JointGraph
+    from plait_fx_passes.training.known import Known
+    from plait_fx_passes.training.memory import memory_efficient
+    from plait_fx_passes.training.partition import (
+        Partition,
+        SavedInput,
+        SavedResult,
+        SavedSize,
+        keep_all,
+        partition,
+    )
+    from plait_fx_passes.training.pieces import Piece, in_pieces, run_pieces
+    from plait_fx_passes.training.runtime import wrap_training, writable_in_training
+    from plait_fx_passes.training.saved import Held, SavedTensor, print_saved
+    from plait_fx_passes.training.scratch import consumed_by
+    from plait_fx_passes.training.waypoints import WaypointError
 else:
     __getattr__ = late_exports(
         __name__,
@@ -139,6 +139,37 @@ else:
             ),
             "plait_fx_passes.passes.users_in_place": ("UsersInPlace", "users_in_place"),
             "plait_fx_passes.standalone": ("as_module", "optimize"),
+            # Programs without gradients do without a third of this package.
+            "plait_fx_passes.training.choose": ("PartitionCosts",),
+            "plait_fx_passes.training.gradient_program": ("GradientProgram",),
+            "plait_fx_passes.training.joint": ("to_joint",),
+            "plait_fx_passes.training.joint_graph": ("JointGraph",),
+            "plait_fx_passes.training.known": ("Known",),
+            "plait_fx_passes.training.memory": ("memory_efficient",),
+            "plait_fx_passes.training.partition": (
+                "Partition",
+                "SavedInput",
+                "SavedResult",
+                "SavedSize",
+                "keep_all",
+                "partition",
+            ),
+            "plait_fx_passes.training.pieces": (
+                "Piece",
+                "in_pieces",
+                "run_pieces",
+            ),
+            "plait_fx_passes.training.runtime": (
+                "wrap_training",
+                "writable_in_training",
+            ),
+            "plait_fx_passes.training.saved": (
+                "Held",
+                "SavedTensor",
+                "print_saved",
+            ),
+            "plait_fx_passes.training.scratch": ("consumed_by",),
+            "plait_fx_passes.training.waypoints": ("WaypointError",),
         },
     )
 

@@ -28,7 +28,6 @@ from plait_fx_passes.aten_graph import (
     WithinOutput,
 )
 from plait_fx_passes.open_sizes import Sized, has_open_sizes, places_in
-from plait_fx_passes.training.adrift import set_adrift
 from plait_fx_passes.training.spent import as_spent
 
 _OF_MANY = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE
@@ -273,6 +272,8 @@ def _rebuilder(graph: AtenGraph) -> Callable[..., object]:
         for index in spent:
             built[index] = as_spent(built[index])
         if adrift:
+            from plait_fx_passes.training.adrift import set_adrift
+
             parts = set_adrift(steps, [built[index] for index in adrift])
             for index, part in zip(adrift, parts, strict=True):
                 built[index] = part

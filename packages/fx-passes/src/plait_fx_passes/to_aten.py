@@ -24,7 +24,6 @@ from plait_fx_passes.record.recorder import Recorder, Rule
 from plait_fx_passes.record.rules import composite_rules
 from plait_fx_passes.record.settings import kept_settings
 from plait_fx_passes.subclasses.ends import enters_wrappers
-from plait_fx_passes.training.joint import record_differentiating
 from plait_fx_passes.training.spent import differentiates
 from plait_utils.interrupts import uninterrupted
 from plait_utils.meta_kernels import call_meta_kernels_directly
@@ -59,6 +58,8 @@ def to_aten(
         ProgramRaisesError: the program raises for inputs of these dtypes and shapes.
     """
     if differentiates(gm) or enters_wrappers(gm):
+        from plait_fx_passes.training.joint import record_differentiating
+
         return record_differentiating(gm, example_inputs, decompositions)
     extra = default_decompositions() if decompositions is None else decompositions
     call_meta_kernels_directly()
