@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -41,8 +42,14 @@ class Built:
     """The inputs in whose memory it computes what it needs for itself."""
 
 
-def build(program: Program, target: Target, options: CompileOptions, profile: Profile) -> Built:
-    """Code for `program`.
+def build(
+    program: Program,
+    target: Target,
+    options: CompileOptions,
+    profile: Profile,
+    meanwhile: Callable[[], object] | None = None,
+) -> Built:
+    """Code for `program`; `meanwhile` is called while a C++ compiler is waited for.
 
     Raises BackendError where no backend takes the program's devices.
     """
@@ -52,7 +59,7 @@ def build(program: Program, target: Target, options: CompileOptions, profile: Pr
         return _build_triton(program, profile)
     devices = sorted({buffer.device.type for buffer in program.buffers})
     if devices in ([], ["cpu"]):
-        return _build_cpp(program, options, profile)
+        return _build_cpp(program, options, profile, meanwhile)
     if devices in (["cuda"], ["cpu", "cuda"]):
         return _build_triton(program, profile)
     raise BackendError(
@@ -61,10 +68,15 @@ def build(program: Program, target: Target, options: CompileOptions, profile: Pr
     )
 
 
-def _build_cpp(program: Program, options: CompileOptions, profile: Profile) -> Built:
+def _build_cpp(
+    program: Program,
+    options: CompileOptions,
+    profile: Profile,
+    meanwhile: Callable[[], object] | None,
+) -> Built:
     with profile.phase("import"):
         from plait_cpp_codegen import build as build_cpp
-    made = build_cpp(program, options=options.cpp_options(), profile=profile)
+    made = build_cpp(program, options=options.cpp_options(), profile=profile, meanwhile=meanwhile)
     if made.source is None:
         source = made.python_source
         return Built("python", "Python", "py", made.run, source, made.fallback_reason)

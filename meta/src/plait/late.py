@@ -1,20 +1,24 @@
 """Backwards are compiled when they are first called, for the gradients that are given then.
 
 A model returns more than its loss, and most of that gets no gradient: what is compiled is the part
-of the backward that runs. A call that no backward follows costs none. A backward that is itself
+of the backward that runs. Where one result has a gradient that part is the whole backward, which a
+thread begins to compile while the C++ compiler works on the forward. A backward that is itself
 differentiated is a program with a backward of its own.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from plait.record import CompiledGraph, Outcome, Runner, StageFailure
 from plait.replay import protect
 from plait.stages import Stages, StageStopped
 from plait_utils import postponed_collections
+from plait_utils.background import start_in_background
 
 if TYPE_CHECKING:
     import torch
@@ -34,6 +38,20 @@ class Keeper(Protocol):
 
     def accept_failure(self, name: str, stopped: StageStopped) -> tuple[StageFailure, str]:
         """Why the graph runs eagerly instead; raises where the user asked for that."""
+
+
+class _Ahead:
+    """A graph that a thread compiles."""
+
+    def __init__(self, aten: AtenGraph) -> None:
+        self.aten = aten
+        self.ended = threading.Event()
+        self.made: CompiledGraph | None = None
+        """None until it is compiled, or where it could not be."""
+
+    def is_for(self, aten: AtenGraph) -> bool:
+        """Whether that is this graph, to be compiled to the same code."""
+        return aten.graph is self.aten.graph and aten.scratch == self.aten.scratch
 
 
 class LateCompiler:
@@ -57,6 +75,7 @@ class LateCompiler:
         self._generate = generate
         self._differentiable = differentiable
         self._keeper = keeper
+        self._ahead: _Ahead | None = None
         self._counts: Counter[str] = Counter()
         self._conditions: Conditions | None = None
 
@@ -66,30 +85,66 @@ class LateCompiler:
 
         self._conditions = Conditions(backward)
 
-    @postponed_collections()
+    def compile_ahead(self, aten: AtenGraph) -> None:
+        """Compile a graph in a thread: who asks for it later has less to wait for, or nothing.
+
+        Of a graph of static sizes. It is called once, before the others.
+        """
+        if self._ahead is None:
+            self._ahead = _Ahead(aten)
+            work = partial(self._compile_ahead, self._ahead)
+            if start_in_background(work, "plait-backward-build") is None:
+                self._ahead.ended.set()
+
+    def _compile_ahead(self, ahead: _Ahead) -> None:
+        try:
+            ahead.made = self._compiled(ahead.aten, self._part("backward"))
+        finally:  # where it failed, who asks for it is told
+            ahead.ended.set()
+
     def compile(self, aten: AtenGraph) -> Runner:
         """Code for a graph; its ATen kernels where a stage refuses it."""
-        stages = self._part("backward")
-        stages.keep(aten=aten)
-        from plait_fx_passes import consumed_by, runner
-
-        kernels = runner(aten)
-        module = aten.module()
-        try:
-            built = self._generate(aten, stages)
-            fits = self._condition(aten, stages)
-            run = _where(fits, _copying(built.run, built.overwritten), kernels)
-        except StageStopped as stopped:
-            failure, reason = self._keeper.accept_failure(stages.name, stopped)
-            made = stages.finish(module, Outcome.EAGER, kernels, failure=failure, reason=reason)
-        else:
-            run = protect(run, lambda program: program, module, stages.name, kernels)
-            if built.overwritten:
-                consuming = _where(fits, _told(built.run, stages.name), kernels)
-                run = consumed_by(run, consuming, built.overwritten)
-            made = stages.finish(module, Outcome.COMPILED, run)
+        made = self._made_ahead(aten) or self._compiled_or_eager(aten)
         self._keeper.keep(made)
         return made.run
+
+    def _made_ahead(self, aten: AtenGraph) -> CompiledGraph | None:
+        """What the thread has made of this graph, as soon as it has ended."""
+        ahead = self._ahead
+        if ahead is None or not ahead.is_for(aten):
+            return None
+        ahead.ended.wait()
+        return ahead.made
+
+    def _compiled_or_eager(self, aten: AtenGraph) -> CompiledGraph:
+        from plait_fx_passes import runner
+
+        stages = self._part("backward")
+        try:
+            return self._compiled(aten, stages)
+        except StageStopped as stopped:
+            failure, reason = self._keeper.accept_failure(stages.name, stopped)
+            kernels = runner(aten)
+            return stages.finish(
+                aten.module(), Outcome.EAGER, kernels, failure=failure, reason=reason
+            )
+
+    @postponed_collections()
+    def _compiled(self, aten: AtenGraph, stages: Stages) -> CompiledGraph:
+        """Code for a graph. Raises StageStopped where a stage refuses it."""
+        from plait_fx_passes import consumed_by, runner
+
+        stages.keep(aten=aten)
+        kernels = runner(aten)
+        module = aten.module()
+        built = self._generate(aten, stages)
+        fits = self._condition(aten, stages)
+        run = _where(fits, _copying(built.run, built.overwritten), kernels)
+        run = protect(run, lambda program: program, module, stages.name, kernels)
+        if built.overwritten:
+            consuming = _where(fits, _told(built.run, stages.name), kernels)
+            run = consumed_by(run, consuming, built.overwritten)
+        return stages.finish(module, Outcome.COMPILED, run)
 
     def _condition(self, aten: AtenGraph, stages: Stages) -> _Condition | None:
         """Whether what the stages of a graph noted about sizes holds; None if nothing was."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from plait.attention import with_attention_calls
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     import torch
     from torch import fx
 
-    from plait_fx_passes import AtenGraph, JointGraph, Known, Piece, WaypointError
+    from plait_fx_passes import AtenGraph, JointGraph, Known, Partition, Piece, WaypointError
 
 
 def compile_graph(
@@ -238,7 +239,6 @@ def compile_training_graph(
     written = (
         written_last(parts.forward, fx_passes.writable_in_training(joint, parts)) if direct else {}
     )
-    forward = _generated_and_compared(parts.forward, "forward ", stages, target, options, written)
     late = LateCompiler(
         stages,
         lambda graph, part: _generated_and_compared(
@@ -254,6 +254,13 @@ def compile_training_graph(
             known=gradients.known,
         ),
         keeper,
+    )
+    meanwhile = None
+    if len(joint.tangents) == 1 and not is_open and _may_compile_ahead(parts, target, options):
+        whole = fx_passes.whole_backward(parts)
+        meanwhile = partial(late.compile_ahead, whole)
+    forward = _generated_and_compared(
+        parts.forward, "forward ", stages, target, options, written, meanwhile
     )
     with stages.stage("partition"):
         run = protect(
@@ -275,6 +282,14 @@ def compile_training_graph(
     run = _compared(run, captured, recorded, stages, options)
     late.begin(parts.backward)
     return stages.finish(captured, Outcome.COMPILED, run)
+
+
+def _may_compile_ahead(parts: Partition, target: Target, options: CompileOptions) -> bool:
+    """Whether a thread may compile a backward: it runs no code of the user's, asks no device for
+    anything, and there is a C++ compiler to be waited for."""
+    runs_users = options.user_passes.after_grad or options.verify or options.strict
+    on_cpu = _writes_inputs(parts.forward, target) and _writes_inputs(parts.backward, target)
+    return on_cpu and target is Target.BY_DEVICE and not runs_users
 
 
 def _piecewise(
@@ -343,9 +358,11 @@ def _generated(
     target: Target,
     options: CompileOptions,
     written: Mapping[int, int] | None = None,
+    meanwhile: Callable[[], None] | None = None,
 ) -> Built:
-    """Code for a functional ATen graph; `written` are results that it writes over inputs. Where it
-    calls collectives, that is code for each part, which has a record of its own."""
+    """Code for a functional ATen graph; `written` are results that it writes over inputs, and
+    `meanwhile` is called while a C++ compiler runs. Where the graph calls collectives, that is code
+    for each part, which has a record of its own."""
     if is_in_parts(aten, options):
         return between_collectives(
             aten,
@@ -374,7 +391,7 @@ def _generated(
     stages.dump("host.py", lambda: scheduler.render_python(schedule.program))
 
     with stages.stage("codegen"):
-        built = build(schedule.program, target, options, stages.profile)
+        built = build(schedule.program, target, options, stages.profile, meanwhile)
     stages.keep(
         code=HostCode(
             built.backend, built.source, built.language, built.fallback_reason, built.cache_hit
@@ -391,13 +408,14 @@ def _generated_and_compared(
     target: Target,
     options: CompileOptions,
     written: Mapping[int, int] | None = None,
+    meanwhile: Callable[[], None] | None = None,
 ) -> Built:
     """Code for a functional ATen graph, compared with ATen's kernels where that is asked for."""
     if options.user_passes.after_grad:
         with stages.stage("passes"):
             chosen = options.user_passes.after_grad
             aten = run_all(aten, chosen, stages, options, "aten-after-grad")
-    built = _generated(aten, stages, target, options, written or {})
+    built = _generated(aten, stages, target, options, written or {}, meanwhile)
     if not options.verify:
         return built
     from plait.verifying import FlatVerifier

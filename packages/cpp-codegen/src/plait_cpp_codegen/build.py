@@ -108,8 +108,11 @@ def build(
     options: CppOptions | None = None,
     cache: DiskCache | None = None,
     profile: Profile | None = None,
+    meanwhile: Callable[[], object] | None = None,
 ) -> Executable:
     """Compile a program for this machine's CPU, or take it from the cache.
+
+    `meanwhile` is called when the compiler runs, if it does.
 
     Without a working compiler, or for a program that the C++ host cannot express, the
     program runs as Python over ATen: a warning says why. UnsupportedProgramError is raised where
@@ -118,7 +121,7 @@ def build(
     options = options or CppOptions.from_env()
     cache = cache or DiskCache()
     try:
-        return _build_native(program, options, cache, profile or Profile())
+        return _build_native(program, options, cache, profile or Profile(), meanwhile)
     except _NO_NATIVE_CODE as error:
         if program.symbols and isinstance(error, UnsupportedProgramError):
             raise  # its caller has better: a program for one set of sizes
@@ -126,7 +129,11 @@ def build(
 
 
 def _build_native(
-    program: Program, options: CppOptions, cache: DiskCache, profile: Profile
+    program: Program,
+    options: CppOptions,
+    cache: DiskCache,
+    profile: Profile,
+    meanwhile: Callable[[], object] | None,
 ) -> Executable:
     toolchain = find_toolchain(options)
     with profile.phase("codegen"):
@@ -141,7 +148,7 @@ def _build_native(
         run, hit = load_cached(
             cache,
             key,
-            lambda output: toolchain.build(source.units(), output, *libraries),
+            lambda output: toolchain.build(source.units(), output, *libraries, meanwhile=meanwhile),
             "plait_signature",
             lambda path: _runtime(toolchain, cache).load_program(str(path), PythonCalls(program)),
         )

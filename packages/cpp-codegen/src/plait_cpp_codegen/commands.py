@@ -12,14 +12,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
+from plait_utils.background import endings
 from plait_utils.interrupts import Interrupted, is_main_thread, without_interrupts
 
 _MOST_BYTES = 1 << 20
 """What is read of a command's output."""
 _SLICE_SECONDS = 0.05
 """How often a wait looks for signals."""
-_endings: list[int] = []
-"""Not empty where commands of threads are to end."""
 
 
 def run_command(
@@ -36,27 +35,25 @@ def run_commands(
     commands: Sequence[Sequence[str]],
     timeout: float,
     environment: Mapping[str, str] | None = None,
+    meanwhile: Callable[[], object] | None = None,
 ) -> list[tuple[int, str, str]]:
     """Run commands side by side; the exit status of each and what it wrote to standard output and
     error.
 
     Each runs in a process group of its own; all are killed if they do not end in `timeout` seconds
-    or this process is interrupted. Their output goes to memory rather than through pipes, which
-    a process that one leaves behind (a compile server) would hold open.
+    or this process is interrupted; those of other threads than the main one, when it ends. Their
+    output goes to memory rather than through pipes, which a process that one leaves behind (a
+    compile server) would hold open.
+
+    `meanwhile` is called when all run; where a signal interrupts this, once more.
 
     Raises OSError where one cannot be run, subprocess.TimeoutExpired where one did not end.
     """
     if not is_main_thread():
-        return _run(commands, timeout, environment, _endings)
-    return without_interrupts(lambda arrived: _run(commands, timeout, environment, arrived))
-
-
-def end_commands() -> None:
-    """End what threads beside the main one run, now and later: the process is about to end.
-
-    `run_commands` raises Interrupted there.
-    """
-    _endings.append(signal.SIGTERM)
+        return _run(commands, timeout, environment, endings(), meanwhile)
+    return without_interrupts(
+        lambda arrived: _run(commands, timeout, environment, arrived, meanwhile)
+    )
 
 
 def _run(
@@ -64,10 +61,13 @@ def _run(
     timeout: float,
     environment: Mapping[str, str] | None,
     arrived: Sequence[int],
+    meanwhile: Callable[[], object] | None,
 ) -> list[tuple[int, str, str]]:
     deadline = time.monotonic() + timeout
     with contextlib.ExitStack() as stack:
         started = [stack.enter_context(_started(command, environment)) for command in commands]
+        if meanwhile is not None:
+            meanwhile()
         for process, _, _ in started:
             _wait(process, deadline, timeout, arrived)
         return [

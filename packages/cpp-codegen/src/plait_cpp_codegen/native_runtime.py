@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import importlib.machinery
 import importlib.util
@@ -15,16 +14,14 @@ from typing import Protocol, cast
 
 import torch
 
-from plait_cpp_codegen.commands import end_commands
 from plait_cpp_codegen.options import CppOptions
 from plait_cpp_codegen.shared_library import load_cached
 from plait_cpp_codegen.toolchain import Toolchain, find_toolchain
 from plait_utils import DiskCache, stable_hash
-from plait_utils.interrupts import Interrupted
+from plait_utils.background import start_in_background
 
 _NAME = "plait_native_runtime"
 _PARTS = ("abi.h", "python.h", "allocator.h", "external.h", "runtime.cpp")
-_STOP_SECONDS = 5.0
 _lock = threading.Lock()
 _loaded: dict[str, Runtime] = {}
 _preparing: threading.Thread | None = None
@@ -63,13 +60,7 @@ def prepare(options: CppOptions | None = None, cache: DiskCache | None = None) -
     if _preparing is not None or _loaded:
         return
     chosen, place = options or CppOptions.from_env(), cache or DiskCache()
-    thread = threading.Thread(
-        target=_prepare, args=(chosen, place), name="plait-runtime-build", daemon=True
-    )
-    with contextlib.suppress(RuntimeError):  # no thread can be had: the build does without
-        thread.start()
-        _preparing = thread
-        atexit.register(_stop_preparing, thread)
+    _preparing = start_in_background(lambda: _prepare(chosen, place), "plait-runtime-build")
 
 
 def is_preparing() -> bool:
@@ -78,15 +69,8 @@ def is_preparing() -> bool:
 
 
 def _prepare(options: CppOptions, cache: DiskCache) -> None:
-    with contextlib.suppress(Exception, Interrupted):
+    with contextlib.suppress(Exception):
         load_runtime(find_toolchain(options), cache)
-
-
-def _stop_preparing(thread: threading.Thread) -> None:
-    """At the interpreter's end: end the compiler, and let the thread tidy up."""
-    if thread.is_alive():
-        end_commands()
-        thread.join(_STOP_SECONDS)
 
 
 def _forget_threads() -> None:

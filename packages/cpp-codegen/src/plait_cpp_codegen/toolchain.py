@@ -8,7 +8,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from plait_cpp_codegen.commands import run_command, run_commands
@@ -53,11 +53,19 @@ class Toolchain:
         """What of the toolchain a binary depends on."""
         return stable_hash(self.command, self.version, self.flags, instruction_set())
 
-    def build(self, units: str | Sequence[str], output: Path, *libraries: str) -> None:
+    def build(
+        self,
+        units: str | Sequence[str],
+        output: Path,
+        *libraries: str,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> None:
         """Compile C++ text, or several units side by side, into the shared library `output`.
 
         Everything is written into a folder beside `output` first, so there is a whole
         library there in the end or nothing.
+
+        `meanwhile` is called when the compiler runs.
 
         Raises CompilationError with the compiler's own words, or with what is wrong with
         the library.
@@ -65,12 +73,18 @@ class Toolchain:
         try:
             with tempfile.TemporaryDirectory(prefix="compiling-", dir=output.parent) as folder:
                 texts = [units] if isinstance(units, str) else units
-                self._compile(texts, Path(folder), libraries).replace(output)
+                self._compile(texts, Path(folder), libraries, meanwhile).replace(output)
         except OSError as error:
             hint = _FULL_HINT if _FULL in str(error) else _HINT
             raise CompilationError(f"cannot compile: {error}", hint=hint) from error
 
-    def _compile(self, units: Sequence[str], folder: Path, libraries: Sequence[str]) -> Path:
+    def _compile(
+        self,
+        units: Sequence[str],
+        folder: Path,
+        libraries: Sequence[str],
+        meanwhile: Callable[[], object] | None,
+    ) -> Path:
         made = folder / "program.so"
         names = [folder / f"program{number or ''}" for number in range(len(units))]
         for name, text in zip(names, units, strict=True):
@@ -78,11 +92,12 @@ class Toolchain:
         sources = [f"{name}.cpp" for name in names]
         linking = ("-shared", "-o", str(made))
         if len(units) == 1:
-            words = self._run([[*sources, *linking, *libraries]], folder)
+            words = self._run([[*sources, *linking, *libraries]], folder, meanwhile)
         else:
             objects = [f"{name}.o" for name in names]
             both = zip(sources, objects, strict=True)
-            words = self._run([["-c", file, "-o", made] for file, made in both], folder)
+            calls = [["-c", file, "-o", made] for file, made in both]
+            words = self._run(calls, folder, meanwhile)
             words += self._run([[*objects, *linking, *libraries]], folder)
         damage = find_library_damage(made) if made.is_file() else "it wrote no output"
         if damage is not None:
@@ -93,14 +108,19 @@ class Toolchain:
             )
         return made
 
-    def _run(self, calls: Sequence[Sequence[str]], folder: Path) -> str:
+    def _run(
+        self,
+        calls: Sequence[Sequence[str]],
+        folder: Path,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> str:
         """Run the compiler with each of these arguments, side by side; what it says. Raises
         CompilationError."""
         # The compiler's own temporary files too: removed with the folder, come what may.
         environment = {**os.environ, "TMPDIR": str(folder)}
         commands = [[*self.command, *self.flags, *arguments] for arguments in calls]
         try:
-            ended = run_commands(commands, _TIMEOUT_SECONDS, environment)
+            ended = run_commands(commands, _TIMEOUT_SECONDS, environment, meanwhile)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise CompilationError(f"{self.path} failed: {error}", hint=_HINT) from error
         said = [_readable(errors.replace(f"{folder}/", "")) for _, _, errors in ended]

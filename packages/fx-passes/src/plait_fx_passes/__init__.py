@@ -105,6 +105,7 @@ if TYPE_CHECKING:
     )
     from plait_fx_passes.passes.users_in_place import UsersInPlace, users_in_place
     from plait_fx_passes.standalone import as_module, optimize
+    from plait_fx_passes.training.backwards import whole_backward
     from plait_fx_passes.training.choose import PartitionCosts
     from plait_fx_passes.training.gradient_program import GradientProgram
     from plait_fx_passes.training.joint import to_joint
@@ -140,6 +141,7 @@ else:
             "plait_fx_passes.passes.users_in_place": ("UsersInPlace", "users_in_place"),
             "plait_fx_passes.standalone": ("as_module", "optimize"),
             # Programs without gradients do without a third of this package.
+            "plait_fx_passes.training.backwards": ("whole_backward",),
             "plait_fx_passes.training.choose": ("PartitionCosts",),
             "plait_fx_passes.training.gradient_program": ("GradientProgram",),
             "plait_fx_passes.training.joint": ("to_joint",),
@@ -296,6 +298,7 @@ __all__ = [
     "to_joint",
     "users_in_place",
     "verify",
+    "whole_backward",
     "wrap_runtime",
     "wrap_training",
     "writable",

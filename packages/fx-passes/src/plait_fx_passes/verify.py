@@ -244,6 +244,13 @@ def _plain_value(argument: object) -> object:
     return argument
 
 
+def _same_number(left: Any, right: Any) -> bool:
+    """Whether two symbolic numbers are one; what they are in this call, to ask would fix."""
+    expression = getattr(left, "expr", None)
+    same = expression is not None and expression == getattr(right, "expr", None)
+    return left is right or bool(same)
+
+
 def _traced_alike(fresh: object, known: object) -> bool:
     """Whether symbolic sizes that are written differently were equal when they were traced.
 
@@ -263,6 +270,9 @@ def _traced_places(tensor: torch.Tensor) -> tuple[int, ...]:
     return tuple(map(traced_size, (*tensor.shape, *tensor.stride())))
 
 
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
 def equal_values(left: object, right: object) -> bool:
     """Whether two fake values agree in shape, dtype, device and placement in memory."""
     if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
@@ -273,4 +283,6 @@ def equal_values(left: object, right: object) -> bool:
         return len(left) == len(right) and all(
             equal_values(a, b) for a, b in zip(left, right, strict=True)
         )
+    if isinstance(left, _SYMBOLIC) and isinstance(right, _SYMBOLIC):
+        return type(left) is type(right) and _same_number(left.node, right.node)
     return type(left) is type(right) and left == right

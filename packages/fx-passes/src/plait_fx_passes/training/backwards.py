@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -176,8 +176,7 @@ class Backwards:
         graph, takes, gradients = pruned.graph, pruned.placeholders, pruned.gradients
         run = self._whole if graph is self._parts.backward else None
         if run is None and self._compile is not None:
-            scratch = tuple(place for place, n in enumerate(takes) if n in self._scratch)
-            run = self._compile(replace(graph, scratch=scratch))
+            run = self._compile(_with_scratch(graph, takes, self._scratch))
         run = runner(graph) if run is None else run
         memory = consuming(run)
         places = {wanted[gradient]: place for place, gradient in enumerate(gradients)}
@@ -192,6 +191,17 @@ class Backwards:
             tangents=tuple((n - saved, self._shapes[n - saved]) for n in takes if n >= saved),
             gradients=picker([*order, *[_NONE] * self._extra]),
         )
+
+
+def whole_backward(parts: Partition) -> AtenGraph:
+    """What `compile_part` of :func:`wrap_training` gets where all results have gradients."""
+    backward = parts.backward
+    return _with_scratch(backward, range(len(backward.placeholders)), large_and_own(parts))
+
+
+def _with_scratch(graph: AtenGraph, takes: Sequence[int], scratch: Collection[int]) -> AtenGraph:
+    """A backward of what it takes, which may compute in the memory of some of that."""
+    return replace(graph, scratch=tuple(place for place, n in enumerate(takes) if n in scratch))
 
 
 class _Lazily:
