@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import torch
 from torch import fx
