@@ -95,3 +95,10 @@ def test_an_error_in_one_unit_is_told_and_leaves_nothing(tmp_path):
     with pytest.raises(CompilationError, match="nowhere"):
         toolchain.build([good, bad, good.replace("a", "c")], tmp_path / "made.so")
     assert [*tmp_path.iterdir()] == []
+
+
+def test_memory_of_a_thread_is_freed_by_what_ends_libraries():
+    plain = source([500])
+    keeping = Source("", ("KERNEL void k() { static thread_local Block block; }",), "")
+    assert plain.is_bare
+    assert not keeping.is_bare

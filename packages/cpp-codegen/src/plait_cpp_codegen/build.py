@@ -87,12 +87,11 @@ def source_of(program: Program, vector_bytes: int) -> Source:
     host = HostWriter(program, kernels).write()
     together = any(isinstance(step, Launch) and step.together for step in program.steps)
     parts = ["parts.h"] if together else []
-    attends = any(map(attention_of, program.kernels))
-    parts += ["attention.h"] if attends else []
+    parts += ["attention.h"] if any(map(attention_of, program.kernels)) else []
     parts += ["copies.h"] if any(isinstance(step, CopyBack) for step in program.steps) else []
     head = [source_text(name) for name in (*_HEAD, *parts)]
     text = "\n".join([_settings(), *head])
-    return Source(text, tuple(functions), host, is_bare=not attends)  # whose memory is a thread's
+    return Source(text, tuple(functions), host)
 
 
 @lru_cache(maxsize=1)

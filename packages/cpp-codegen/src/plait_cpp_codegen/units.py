@@ -25,13 +25,17 @@ class Source:
         head: what functions and host are written with.
         functions: those of the kernels, marked by ``KERNEL``; none needs another.
         host: what calls them.
-        is_bare: whether it needs nothing of what starts and ends libraries, as destructors do.
     """
 
     head: str
     functions: tuple[str, ...]
     host: str
-    is_bare: bool = True
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether it needs nothing of what starts and ends libraries, as blocks of memory do that
+        are freed with their thread."""
+        return not any("thread_local" in each for each in self.functions)
 
     @property
     def text(self) -> str:

@@ -58,6 +58,12 @@ def resolve_group(frame: Frame, group: Variable, tag: Variable | None = None) ->
     return constant(found)
 
 
+@named_rule(_MODULE, "_resolve_group_name")
+def resolve_group_name(frame: Frame, group: Variable, tag: Variable | None = None) -> Variable:
+    """The same, as torch before 2.13 asks for it."""
+    return resolve_group(frame, group, tag)
+
+
 def _require(frame: Frame, variable: Variable, check: Callable[[object], bool], text: str) -> None:
     """Guard what is found of an object that comes from outside."""
     source = variable.source if isinstance(variable, Known) else None
