@@ -20,11 +20,13 @@ from plait_fx_passes import (
     DEFAULT_PASSES,
     FOLDING_PASSES,
     IN_PLACE_PASSES,
+    KERNEL_PASSES,
     LAYOUT_PASSES,
     LOOP_PASSES,
     NUMERIC_PASSES,
     PACKING_PASSES,
     QUANTIZED_PASSES,
+    SUM_PASSES,
     RewriteRule,
     partition,
     rule_pass,
@@ -52,6 +54,7 @@ class Case:
 
 
 MATRICES = {"inputs": ((3, 4), (4, 5), (5,)), "tolerance": 1e-12}
+THIN = {"inputs": ((512, 3), (3, 512), (512, 4), (4, 512)), "tolerance": 1e-12}
 ONE_BATCH = {"inputs": ((1, 3, 4), (1, 4, 5), (1, 3, 5)), "tolerance": 1e-12}
 HEADS = {"inputs": ((2, 3, 5, 8), (2, 3, 6, 8), (2, 3, 6, 8), (5, 6)), "tolerance": 1e-12}
 
@@ -154,6 +157,37 @@ CASES = {
         ),
         **MATRICES,
     ),
+    "sum-of-products": Case(
+        (lambda a, b, c, d: a @ b + c @ d, lambda a, b, c, d: (c @ d) + (a @ b)),
+        (
+            lambda a, b, c, d: a @ b - c @ d,
+            lambda a, b, c, d: torch.add(a @ b, c @ d, alpha=2),
+            lambda a, b, c, d: (p := a @ b) + c @ d + p.sin(),
+            lambda a, b, c, d: a @ b + c[:1] @ d,
+            lambda a, b, c, d: a.repeat(1, 10) @ b.repeat(10, 1) + c @ d,  # long sums
+            lambda a, b, c, d: a[:9] @ b + c[:9] @ d,  # a small result
+        ),
+        **THIN,
+    ),
+    "outer-product": Case(
+        (lambda a, b, c, d: a[:, :1] @ b[:1],),
+        (
+            lambda a, b, c, d: a @ b,
+            lambda a, b, c, d: a[:9, :1] @ b[:1],  # small
+            lambda a, b, c, d: a[:, :1].long() @ b[:1].long(),
+        ),
+        **THIN,
+    ),
+    "product-with-vector": Case(
+        (lambda a, b: a @ b[:, :1], lambda a, b: b[:1] @ a.t()),
+        (
+            lambda a, b: a @ b[:, :2],
+            lambda a, b: a[:, :9] @ b[:9, :1],  # loops anyway
+            lambda a, b: (a.bfloat16() @ b[:, :1].bfloat16()).to(a.dtype),
+        ),
+        inputs=((64, 90), (90, 90)),
+        tolerance=1e-12,
+    ),
     "silu": Case(
         (lambda x, y: x * torch.sigmoid(x), lambda x, y: torch.sigmoid(x) * x),
         (lambda x, y: x * torch.sigmoid(y), lambda x, y: x.long() * torch.sigmoid(x.long())),
@@ -195,13 +229,19 @@ ELSEWHERE = {
     "view-chains": "test_fx_passes",
     "small-first": "test_fx_small_first",
     "joins": "test_fx_joins",
+    "narrow-copies": "test_fx_kernel_passes",
     "common-subexpressions": "test_fx_passes",
     "dead-code": "test_fx_passes",
     "product-chains": "test_fx_products",
     "shared-factors": "test_fx_products",
+    "batched-products": "test_fx_batching",
+    "aligned-products": "test_fx_kernel_passes",
     "quantized-products": "test_fx_quantized_products",
     "rows-into-sums": "test_fx_rows",
     "channels-last": "test_fx_channels_last",
+    "batches": "test_fx_batching",
+    "near-uses": "test_fx_kernel_passes",
+    "products-in-parts": "test_fx_kernel_passes",
     "in-place": "test_fx_in_place",
     "fold-batch-norms": "test_fx_freezing",
     "merge-products": "test_fx_freezing",
@@ -258,11 +298,12 @@ def test_every_rule_says_what_it_does():
 def test_every_pass_is_of_rules_or_has_tests_of_its_own():
     tables = (
         *(DEFAULT_PASSES, NUMERIC_PASSES, LOOP_PASSES, QUANTIZED_PASSES, LAYOUT_PASSES),
-        *(IN_PLACE_PASSES, FOLDING_PASSES, PACKING_PASSES),
+        *(KERNEL_PASSES, SUM_PASSES, IN_PLACE_PASSES, FOLDING_PASSES, PACKING_PASSES),
     )
     passes = {each.name: each for table in tables for each in table}
     rewrites = {passes[name].rewrite for name in ELSEWHERE}
-    of_rules = {"simplify", "selections", "attention", "recognize"}
+    of_rules = {"simplify", "selections", "attention", "thin-products", "recognize"}
+    of_rules |= {"vector-products"}
     for name, each in passes.items():
         again = each.rewrite in rewrites  # as no-ops run once more behind rules
         assert name in of_rules or name in ELSEWHERE or again, f"{name} has no tests"

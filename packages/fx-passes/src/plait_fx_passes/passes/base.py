@@ -164,6 +164,19 @@ class PassContext:
         self.rewrites += 1
         return True
 
+    def move(self, node: fx.Node, before: fx.Node) -> fx.Node:
+        """Let a call stand before another node, under its name: as one made anew, so that what
+        was recorded stays in its order and reports tell of the move. Takes no fuel."""
+        with self.graph.inserting_before(before):
+            made = self.graph.create_node(node.op, node.target, node.args, node.kwargs)
+        made.meta = {**node.meta, **made_by(self.running, node)}
+        if node in self.memory.by_root:
+            self.memory.by_root[made] = self.memory.by_root.pop(node)
+        node.replace_all_uses_with(made)
+        self.graph.erase_node(node)
+        made.name = node.name
+        return made
+
     def update(self, changed: Iterable[fx.Node]) -> int:
         """Compute the fake values of changed calls anew, and of what depends on them, as far as
         values change: all else is left. Returns how many were computed.

@@ -15,7 +15,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from plait_fx_passes.layouts import traced_numel
-from plait_fx_passes.passes.base import Pass, PassContext
+from plait_fx_passes.passes.base import Pass, PassContext, made_by
 from plait_fx_passes.passes.calls import Calls
 from plait_fx_passes.passes.noops import same_tensor
 
@@ -101,7 +101,7 @@ def _write_part(
         written = context.graph.create_node(
             "call_function", target, part.args, {**part.kwargs, "out": place}
         )
-    written.meta = {**part.meta, "in_place": True, "rule": name}
+    written.meta = {**part.meta, **made_by(name, part), "in_place": True}
 
 
 PRODUCTS_IN_PARTS = joining(

@@ -33,10 +33,10 @@ def _move_near_uses(context: PassContext) -> None:
             continue
         if not context.fuel.take():
             return
-        first.prepend(node)
+        moved = context.move(node, first)
         context.rewrites += 1
-        place[node] = place[first]
-        for each in node.all_input_nodes:
+        place[moved] = place[first]
+        for each in moved.all_input_nodes:
             root = storage_root(each)
             last[root] = max(last[root], place[first])
 

@@ -89,7 +89,7 @@ def batching(
                     if _is_enough(batch, limit):
                         _write(context, name, family, batch)
         if context.rewrites:
-            sort_calls(context.graph)
+            sort_calls(context.graph, context.move)
 
     return Pass(name, rewrite, doc or f"batches of {', '.join(each.name for each in chosen)}")
 
