@@ -173,13 +173,13 @@ class CompileOptions(Settings):
             LAYOUT_PASSES,
             LOOP_PASSES,
             NUMERIC_PASSES,
-            QUANTIZED_PASSES,
+            QUANTIZED_LOOP_PASSES,
             SUM_PASSES,
         )
 
         own = NUMERIC_PASSES if self.numeric_rewrites else DEFAULT_PASSES
         sums = SUM_PASSES if self.numeric_rewrites else ()
-        layouts = () if self.is_strict else (*QUANTIZED_PASSES, *sums, *LAYOUT_PASSES)
+        layouts = () if self.is_strict else (*QUANTIZED_LOOP_PASSES, *sums, *LAYOUT_PASSES)
         folds, packs = self._freezing_passes()
         user = self.user_passes
         return (*user.joint_first, *own, *LOOP_PASSES, *folds, *layouts, *packs, *user.joint_last)
@@ -391,7 +391,7 @@ def _check_stages(options: CompileOptions) -> None:
         plaits = (
             *fx_passes.NUMERIC_PASSES,
             *fx_passes.LOOP_PASSES,
-            *fx_passes.QUANTIZED_PASSES,
+            *fx_passes.QUANTIZED_LOOP_PASSES,
             *fx_passes.SUM_PASSES,
             *fx_passes.LAYOUT_PASSES,
         )

@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 from fx_oracle import check_program, trace
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
-from plait_fx_passes import DEFAULT_PASSES, run_passes, to_aten, wrap_runtime
+from plait_fx_passes import DEFAULT_PASSES, run_passes, to_aten, verify, wrap_runtime
+from plait_fx_passes.open_sizes import runner
 from plait_fx_passes.passes import DEAD_CODE, JOIN_PIECES, MERGE_CASTS, REMOVE_NOOPS
 from plait_fx_passes.passes.casts import keeps_values
 
@@ -39,8 +40,88 @@ def test_parts_of_sizes_that_depend_on_data():
     mode = FakeTensorMode(shape_env=ShapeEnv())
     program = trace(lambda x: torch.cat([x[x[:, 0] > 0], torch.cat([x[x[:, 0] < 0] * 2, x])]))
     graph = to_aten(program, [mode.from_tensor(torch.randn(6, 2))])
-    left = run_passes(graph, verify_each=True)
-    assert [n.target for n in left.graph.nodes].count(torch.ops.aten.cat.default) == 2
+    asked = len(mode.shape_env.guards)
+    left = run_passes(graph, (JOIN_PIECES, DEAD_CODE))
+    assert len(mode.shape_env.guards) == asked
+    verify(left)
+    assert [n.target for n in left.graph.nodes].count(torch.ops.aten.cat.default) == 1
+
+
+# Open sizes.
+
+
+def apply_open(program, passes=(JOIN_PIECES,)):
+    """The operators that are left where rows are open: nothing is asked of how many there are, and
+    values are eager's for other numbers of them than were recorded, which are equal by chance."""
+    mode, open_rows = FakeTensorMode(shape_env=ShapeEnv()), (DimDynamic.DYNAMIC, DimDynamic.STATIC)
+    made = StatelessSymbolicContext(dynamic_sizes=list(open_rows), constraint_sizes=[None] * 2)
+    inputs = [mode.from_tensor(matrix(8), symbolic_context=made) for _ in range(2)]
+    gm = trace(program)
+    graph = to_aten(gm, inputs)
+    asked = len(mode.shape_env.guards)
+    left = run_passes(graph, (*passes, DEAD_CODE))
+    assert len(mode.shape_env.guards) == asked
+    verify(left)
+    for sizes in ((8, 8), (12, 9), (9, 14)):
+        values = [matrix(each) + at for at, each in enumerate(sizes)]
+        (got,), wanted = runner(left)(*values), program(*values)
+        assert torch.equal(got, wanted)
+        assert got.stride() == wanted.stride()
+    return [str(n.target) for n in left.graph.nodes if n.op == "call_function"]
+
+
+def rows(x):
+    return x.shape[0]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, y: torch.cat([x[: rows(x) // 2], x[rows(x) // 2 :]]).abs(),
+        lambda x, y: torch.cat([x[:2], x[2 : rows(x) // 2 + 2], x[rows(x) // 2 + 2 :]]).abs(),
+        lambda x, y: torch.cat(x.split([rows(x) // 3, rows(x) - rows(x) // 3])).abs(),
+        lambda x, y: torch.cat([x, y])[: rows(x)].abs(),
+        lambda x, y: torch.cat([x, y])[rows(x) :].abs(),
+        lambda x, y: torch.cat([y, x, y])[rows(y) : rows(y) + rows(x)].abs(),
+        lambda x, y: torch.cat([x[:2], y, x])[2 : 2 + rows(y)].abs(),
+    ],
+)
+def test_open_parts_that_are_surely_all_of_a_tensor_are_the_tensor(program):
+    passes = (REMOVE_NOOPS, JOIN_PIECES)
+    assert apply_open(program, passes) == ["aten.abs.default"]
+
+
+def test_numbers_of_open_parts_are_read_where_they_come_from():
+    left = apply_open(lambda x, y: torch.cat([x[:2], y])[1:2].abs())
+    assert left.count(CAT) == 0
+    left = apply_open(lambda x, y: torch.cat([y[rows(y) - 1 :], x[1:3], x[3:5], y]).abs())
+    assert left.count(SLICE) == 2
+
+
+def test_open_concatenations_are_one():
+    left = apply_open(lambda x, y: torch.cat([torch.cat([x, y]), torch.cat([y * 2, x])]).abs())
+    assert left.count(CAT) == 1
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, y: torch.cat([x, y])[: rows(y)].abs(),  # as many by chance
+        lambda x, y: torch.cat([x[: rows(y) // 2], x[rows(x) // 2 :]]).abs(),
+        lambda x, y: torch.cat([x[: rows(x) // 2], x[rows(x) // 2 + 1 :]]).abs(),
+        lambda x, y: torch.cat([x[: rows(x) // 2], x[rows(x) // 2 - 1 :]]).abs(),
+        lambda x, y: torch.cat([x[: rows(x) // 2], y[rows(x) // 2 :]]).abs(),
+        lambda x, y: torch.cat([x[: rows(x) - 3], x[rows(x) - 3 :]]).abs(),  # -3 may be the last
+        lambda x, y: torch.cat([x, y])[rows(x) - 1 : rows(x) + 1].abs(),  # of both
+        lambda x, y: torch.cat([x, y])[rows(x) : rows(x) + 2].abs(),  # of how many there are
+        lambda x, y: torch.cat([x, y])[:3].abs(),
+        lambda x, y: torch.cat([x, y])[-rows(y) - 1 : -1].abs(),
+        # There is no tensor of so many rows yet, and to make one asks whether they are one.
+        lambda x, y: torch.cat([x[: rows(x) // 3], x[rows(x) // 3 : rows(x) // 2], y]).abs(),
+    ],
+)
+def test_other_open_parts_stay_a_concatenation(program):
+    assert CAT in apply_open(program)
 
 
 # Concatenations of what lies side by side.

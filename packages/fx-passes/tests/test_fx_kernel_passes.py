@@ -25,7 +25,7 @@ from plait_fx_passes.passes import (
     Alignment,
     aligning,
 )
-from plait_fx_passes.passes.joined_products import joining
+from plait_fx_passes.passes.joined_products import LEAST_ELEMENTS, joining
 from plait_fx_passes.patterns import THIN_PRODUCTS, rule_pass, thin_products
 
 ALIGNED = aligning("aligned-here", {("cpu", torch.float64): Alignment(8, 1000)})
@@ -88,7 +88,7 @@ def test_a_column_times_a_row_is_a_multiplication():
 
 
 def test_the_thin_rules_know_where_they_gain():
-    assert set(thin_products.SUMS) == {"cpu", "cuda"}
+    assert set(thin_products.SUMS) == {"cpu"}
     assert set(thin_products.OUTER) == {"cpu"}
     inputs = [random(*size) for size in ((9, 3), (3, 7), (9, 4), (4, 7))]
     after = apply(lambda a, b, c, d: a @ b + c @ d, inputs, THIN_PRODUCTS)
@@ -200,6 +200,10 @@ def test_batches_are_written_where_they_are_joined():
     inputs = [random(2, 3, 4), random(2, 4, 5)]
     after = apply(lambda a, b: torch.cat([a.bmm(b), a.bmm(b * 2)], 2), inputs, IN_PARTS)
     assert after.count("bmm.out") == 2
+
+
+def test_products_are_joined_in_place_where_that_gains():
+    assert set(LEAST_ELEMENTS) == {"cpu"}
 
 
 @pytest.mark.parametrize(

@@ -330,6 +330,7 @@ def test_a_kernel_is_called_for_what_it_takes(monkeypatch, sizes, turned, is_one
 
 def test_weights_stay_packed_where_that_is_measured_to_gain():
     assert set(packed_weights.ROWS) == {"cpu"}
+    assert set(packed_weights.LOOP_ROWS) == {"cpu", "cuda"}
     nowhere = quantizing("nowhere", rows={})
     inputs = [draw(4, 256), integers(512, 256), positive(512, 1)]
     graph = to_aten(trace(multiplied), inputs)

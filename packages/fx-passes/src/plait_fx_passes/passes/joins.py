@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import cast
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
 
 from plait_fx_passes.layouts import surely_equal
 from plait_fx_passes.passes.base import Pass, PassContext
 from plait_fx_passes.passes.calls import call_before
+from plait_fx_passes.passes.cleanup import value_key
 from plait_fx_passes.passes.noops import same_tensor
 from plait_fx_passes.passes.retargeting import reads_elements, retarget
-from plait_fx_passes.passes.row_ranges import Rows, all_rows, rows_of
+from plait_fx_passes.passes.row_ranges import Bound, Rows, all_rows, at_most, plain, rows_of
+from plait_utils import dataclass
 
 aten = torch.ops.aten
 
@@ -38,30 +41,50 @@ def _dim(node: fx.Node) -> int:
 # Concatenations of what lies side by side.
 
 
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Parts of a concatenation that lie side by side, and the rows that they are together."""
+
+    rows: Rows
+    parts: tuple[fx.Node, ...]
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the rows are taken at once."""
+        return len(self.parts) > 1 and self.rows.are_takeable
+
+    def taken(self, context: PassContext, node: fx.Node) -> Sequence[fx.Node]:
+        """What a concatenation takes of it, made before a node where it is new."""
+        return (_sliced(context, node, self.rows),) if self.is_new else self.parts
+
+
 def _join_pieces(context: PassContext, node: fx.Node) -> None:
     """Let a concatenation take as few parts as there are pieces of memory."""
     parts, dim = _flat_parts(node), _dim(node)
     if not parts or any(_value(part).dtype != _value(node).dtype for part in parts):
         return
-    pieces: list[Rows] = []
+    pieces: list[_Piece] = []
     for part in parts:
-        piece = _piece(part, dim)
-        if piece is None or not _belong_together(node, piece.source):
+        rows = _rows(part, dim)
+        if rows is None or not _belong_together(node, rows.source):
             return
-        joined = pieces[-1].joined(piece) if pieces else None
-        pieces[-1:] = [joined] if joined is not None else [*pieces[-1:], piece]
-    if len(pieces) == len(parts) and parts == list(_parts(node)):
+        joined = pieces[-1].rows.joined(rows) if pieces else None
+        if joined is None:
+            pieces.append(_Piece(rows, (part,)))
+        else:
+            pieces[-1] = _Piece(joined, (*pieces[-1].parts, part))
+    if not any(each.is_new for each in pieces) and parts == list(_parts(node)):
         return
-    whole = pieces[0].source
-    is_whole = len(pieces) == 1 and pieces[0].are_all and same_tensor(node, whole)
-    if is_whole and context.replace(node, whole):
+    whole = pieces[0].rows
+    is_whole = len(pieces) == 1 and whole.are_all and same_tensor(node, whole.source)
+    if is_whole and context.replace(node, whole.source):
         return
-    sliced = [_sliced(context, node, piece) for piece in pieces]
-    if len(sliced) > 1:
-        made = call_before(context, node, aten.cat.default, (sliced, dim))
+    taken = [each for piece in pieces for each in piece.taken(context, node)]
+    if len(taken) > 1:
+        made = call_before(context, node, aten.cat.default, (taken, dim))
     else:
         dense = {"memory_format": torch.contiguous_format}
-        made = call_before(context, node, aten.clone.default, sliced, dense)
+        made = call_before(context, node, aten.clone.default, taken, dense)
     if same_tensor(made, node):
         context.replace(node, made)
 
@@ -77,7 +100,7 @@ def _flat_parts(node: fx.Node) -> list[fx.Node]:
     return found
 
 
-def _piece(part: fx.Node, dim: int) -> Rows | None:
+def _rows(part: fx.Node, dim: int) -> Rows | None:
     """A part of a concatenation, as rows of what it is a slice of, or one of the rows."""
     taken = part
     if part.target is aten.unsqueeze.default and part.args[1] == dim:
@@ -104,13 +127,65 @@ def _sliced(context: PassContext, node: fx.Node, piece: Rows) -> fx.Node:
 # Rows of concatenations.
 
 
-def _read_part(context: PassContext, node: fx.Node) -> None:
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Where each part of a concatenation begins in it.
+
+    Attributes:
+        numbers: the places of the first parts, as far as these are numbers.
+        places: by where it begins, as an expression, which part does.
+    """
+
+    nodes: Sequence[fx.Node]
+    dim: int
+    begins: Sequence[Bound]
+    numbers: Sequence[int]
+    places: Mapping[object, int]
+
+    @classmethod
+    def of(cls, node: fx.Node) -> _Parts:
+        parts, dim = _parts(node), _dim(node)
+        begins: list[Bound] = []
+        places: dict[object, int] = {}
+        begin: Bound = 0
+        for place, part in enumerate(parts):
+            begins.append(begin)
+            places[value_key(begin)] = place
+            if _value(part).dim() != _value(node).dim():
+                break  # an empty one of any sizes; what is behind it stays
+            begin = plain(begin + _value(part).shape[dim])
+        numbers = takewhile(lambda each: type(each) is int, begins)
+        return cls(parts, dim, begins, cast("list[int]", list(numbers)), places)
+
+    def holding(self, rows: Rows) -> Rows | None:
+        """The rows as those of the one part that has them."""
+        place = self.places.get(value_key(rows.start))
+        if place is None and type(rows.start) is int:
+            place = bisect_right(self.numbers, rows.start) - 1
+        if place is None:
+            return None
+        part, begin = self.nodes[place], self.begins[place]
+        joined, value = _value(rows.source), _value(part)
+        if value.dim() != joined.dim() or value.dtype != joined.dtype:
+            return None
+        stop = plain(rows.stop - begin)
+        if not at_most(stop, value.shape[self.dim]):
+            return None
+        found = Rows(part, self.dim, plain(rows.start - begin), stop)
+        return found if found.are_takeable else None
+
+
+def _read_part(context: PassContext, node: fx.Node, known: dict[fx.Node, _Parts]) -> None:
     """Let what reads rows of a concatenation read the part that these are of."""
     rows = rows_of(node)
     if rows is None or rows.source.target is not aten.cat.default:
         return
     users = [user for user in node.users if reads_elements(user)]
-    part = _part_with(rows) if rows.dim == _dim(rows.source) and users else None
+    if rows.dim != _dim(rows.source) or not users:
+        return
+    if rows.source not in known:
+        known[rows.source] = _Parts.of(rows.source)
+    part = known[rows.source].holding(rows)
     if part is None or not _belong_together(node, part.source):
         return
     if node.target is aten.select.int:
@@ -121,33 +196,15 @@ def _read_part(context: PassContext, node: fx.Node) -> None:
         retarget(context, user, node, made)
 
 
-def _part_with(rows: Rows) -> Rows | None:
-    """The part of a concatenation that has these rows."""
-    begin, joined = 0, _value(rows.source)
-    for part in _parts(rows.source):
-        value = _value(part)
-        whole = all_rows(part, rows.dim) if value.dim() == joined.dim() else None
-        if whole is None:
-            return None
-        if begin <= rows.start and rows.stop <= begin + whole.stop:
-            found = Rows(part, rows.dim, rows.start - begin, rows.stop - begin)
-            return found if value.dtype == joined.dtype else None
-        begin += whole.stop
-    return None
-
-
-_RULES: dict[OpOverload, Callable[[PassContext, fx.Node], None]] = {
-    aten.cat.default: _join_pieces,
-    aten.slice.Tensor: _read_part,
-    aten.select.int: _read_part,
-}
-
-
 def _simplify_joins(context: PassContext) -> None:
+    known: dict[fx.Node, _Parts] = {}
     for node in context.graph.nodes:
-        rule = _RULES.get(node.target)
-        if rule is not None and node.users:
-            rule(context, node)
+        if not node.users:
+            continue
+        if node.target is aten.cat.default:
+            _join_pieces(context, node)
+        elif node.target in (aten.slice.Tensor, aten.select.int):
+            _read_part(context, node, known)
 
 
 JOIN_PIECES = Pass(

@@ -37,7 +37,7 @@ from plait_fx_passes.patterns.rules import (
     THIN_PRODUCTS,
     VECTOR_PRODUCTS,
 )
-from plait_fx_passes.quantized.passes import QUANTIZED_PRODUCTS
+from plait_fx_passes.quantized.passes import QUANTIZED_LOOP_PRODUCTS, QUANTIZED_PRODUCTS
 from plait_fx_passes.record.guards import below_autograd
 from plait_fx_passes.verify import Ends, verify
 from plait_utils import Profile, dataclass
@@ -77,6 +77,9 @@ differently than eager."""
 QUANTIZED_PASSES: tuple[Pass, ...] = (QUANTIZED_PRODUCTS,)
 """Products of quantized matrices in integers, and with weights that stay packed: the sums of the
 former are exact, where eager's are rounded; those of the latter are in another order."""
+
+QUANTIZED_LOOP_PASSES: tuple[Pass, ...] = (QUANTIZED_LOOP_PRODUCTS,)
+"""The same for compilers of loops, whose loops read packed weights on GPUs too."""
 
 LOOP_PASSES: tuple[Pass, ...] = (
     SELECTIONS,

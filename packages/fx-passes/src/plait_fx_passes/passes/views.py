@@ -33,6 +33,8 @@ def _slice_of_slice(outer: fx.Node, inner: fx.Node) -> tuple[object, ...] | None
     taken, first = rows_of(outer), rows_of(inner)
     if taken is None or first is None or taken.dim != first.dim:
         return None
+    if not (taken.are_numbers and first.are_numbers):
+        return None  # where the view then begins would be asked
     return taken.dim, first.start + taken.start, first.start + taken.stop
 
 

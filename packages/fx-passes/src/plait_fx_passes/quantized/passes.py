@@ -13,7 +13,7 @@ from plait_fx_passes.passes.cleanup import COMMON_SUBEXPRESSIONS, DEAD_CODE
 from plait_fx_passes.passes.noops import REMOVE_NOOPS
 from plait_fx_passes.passes.views import MERGE_VIEWS
 from plait_fx_passes.quantized.integer_products import multiplies_integers
-from plait_fx_passes.quantized.packed_weights import ROWS, multiplies_packed
+from plait_fx_passes.quantized.packed_weights import LOOP_ROWS, ROWS, multiplies_packed
 
 Rule: TypeAlias = Callable[[PassContext, fx.Node], bool]
 
@@ -51,4 +51,9 @@ def quantizing(
 QUANTIZED_PRODUCTS = quantizing(
     "quantized-products",
     doc="products of quantized matrices in int32, and with weights that stay packed",
+)
+QUANTIZED_LOOP_PRODUCTS = quantizing(
+    "quantized-products",
+    LOOP_ROWS,
+    doc="products of quantized matrices in int32, and with packed weights that loops read",
 )

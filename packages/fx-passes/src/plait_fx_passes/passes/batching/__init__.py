@@ -18,8 +18,8 @@ BATCHED_PRODUCTS = batching(
 BATCHES = batching(
     "batches",
     FAMILIES,
-    doc="independent products, elementwise calls and layer norms of the same sizes as one, on"
-    " accelerators, for graphs that ATen's kernels run: loops are fused without copies",
+    doc="independent products and layer norms of the same sizes as one, on accelerators, for graphs"
+    " that ATen's kernels run: loops are fused without copies",
 )
 """Rounds as kernels do for what lies elsewhere, and products as the kernel for batches does."""
 
