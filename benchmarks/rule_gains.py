@@ -68,7 +68,10 @@ def _by_aten(program: Program, inputs: Tensors, is_on: bool) -> tuple[Run, int]:
     else:
         graph, given = to_aten(traced, inputs), list(inputs)
     passes = _passes(program, is_on)
-    made = run_passes(graph, passes, observer=note).module()
+    if program.frozen:
+        made = _held(graph, passes, note)
+    else:
+        made = run_passes(graph, passes, observer=note).module()
 
     def run() -> object:
         with torch.no_grad():
@@ -77,15 +80,28 @@ def _by_aten(program: Program, inputs: Tensors, is_on: bool) -> tuple[Run, int]:
     return run, counts.get(program.pass_name, 0)
 
 
+def _held(graph: Any, passes: tuple[Any, ...], note: Callable[[Any], None]) -> Callable[..., Any]:
+    """A graph whose inputs are frozen but for the first, with what follows from these held."""
+    from plait_fx_passes import can_freeze, run_passes, split_frozen
+
+    frozen = (place for place in range(1, len(graph.inputs)) if can_freeze(graph, place))
+    left = run_passes(dataclasses.replace(graph, frozen=tuple(frozen)), passes, observer=note)
+    split = split_frozen(left)
+    module = left.module() if split is None else split.program.module()
+    return module if split is None else split.runner(module)
+
+
 def _passes(program: Program, is_on: bool) -> tuple[Any, ...]:
     """What the library runs by itself, with the program's pass and without."""
     from plait_fx_passes import (
         DEFAULT_PASSES,
+        FOLDING_PASSES,
         IN_PLACE_PASSES,
         KERNEL_PASSES,
         LAYOUT_PASSES,
         LOOP_PASSES,
         NUMERIC_PASSES,
+        PACKING_PASSES,
         QUANTIZED_PASSES,
         SUM_PASSES,
     )
@@ -99,7 +115,9 @@ def _passes(program: Program, is_on: bool) -> tuple[Any, ...]:
         "vector-products": SUM_PASSES,
     }
     quantized = QUANTIZED_PASSES if program.pass_name == "quantized-products" else ()
-    chosen = (*first, *LOOP_PASSES, *LAYOUT_PASSES, *quantized, *last.get(program.pass_name, ()))
+    folds, packs = (FOLDING_PASSES, PACKING_PASSES) if program.frozen else ((), ())
+    chosen = (*first, *LOOP_PASSES, *folds, *LAYOUT_PASSES, *packs, *quantized)
+    chosen = (*chosen, *last.get(program.pass_name, ()))
     own = _own_pass(program)
     if own is None:
         return tuple(each for each in chosen if is_on or _base_name(each) != program.pass_name)
@@ -118,7 +136,7 @@ def _own_pass(program: Program) -> Any | None:
     from plait_fx_passes.passes.batching import FAMILIES
     from plait_fx_passes.patterns import BATCHES_OF_ONE, rule_pass
     from plait_fx_passes.patterns.thin_products import Thin, thin_rules
-    from plait_fx_passes.quantized.packed_weights import ROWS
+    from plait_fx_passes.quantized.packed_weights import LOOP_ROWS
     from plait_fx_passes.quantized.passes import quantizing
 
     name, devices = program.pass_name, ("cpu", "cuda")
@@ -128,7 +146,7 @@ def _own_pass(program: Program) -> Any | None:
         thin = dict.fromkeys(devices, Thin(inner=1 << 30, results=1))
         return rule_pass(name, thin_rules(thin, thin))
     if name == "quantized-products":
-        return quantizing(name, dict.fromkeys(devices, ROWS["cpu"]))
+        return quantizing(name, dict.fromkeys(devices, LOOP_ROWS["cpu"]))
     limits = {each.name: Limits(calls=1, elements=1 << 30) for each in FAMILIES}
     families = FAMILIES if name == "batches" else FAMILIES[:1]
     return batching(name, families, dict.fromkeys(devices, limits))
@@ -157,8 +175,12 @@ def _by_plait(program: Program, inputs: Tensors, is_on: bool) -> tuple[Run, int]
         name = renamed.name
     elif not is_on:
         options["disabled_passes"] = name
-    compiled = plait.compile(program.function, options=options)
-    given = _with_gradients(inputs) if program.trains else inputs
+    if program.frozen:
+        compiled = plait.compile(_Frozen(program, inputs), options={**options, "freeze": True})
+        given = inputs[:1]
+    else:
+        compiled = plait.compile(program.function, options=options)
+        given = _with_gradients(inputs) if program.trains else inputs
     wanted = [each for each in given if each.requires_grad]
 
     def run() -> object:
@@ -170,6 +192,20 @@ def _by_plait(program: Program, inputs: Tensors, is_on: bool) -> tuple[Run, int]
     run()
     facts = [fact for graph in plait.report(compiled).graphs for fact in graph.record.passes]
     return run, sum(fact.rewrites for fact in facts if fact.name == name)
+
+
+class _Frozen(torch.nn.Module):
+    """A program with all inputs but the first as buffers."""
+
+    def __init__(self, program: Program, inputs: Tensors) -> None:
+        super().__init__()
+        self.function = program.function
+        for place, each in enumerate(inputs[1:]):
+            self.register_buffer(f"buffer_{place}", each)
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x, *self._buffers.values())
 
 
 def _plaits() -> set[str]:

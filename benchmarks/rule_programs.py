@@ -30,6 +30,8 @@ class Program:
     """The one way to run programs that the pass is for."""
     anywhere: bool = False
     """With limits under which the pass rewrites on every device, to see where it would lose."""
+    frozen: bool = False
+    """For inference, with all inputs but the first taken for constants."""
 
 
 def _normal(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Inputs:
@@ -146,6 +148,16 @@ def _bytes(*, rows: int, inner: int, columns: int) -> Inputs:
 
 def _packed(x: Tensor, levels: Tensor, scales: Tensor) -> Tensor:
     return x @ (levels.float() * scales).t()
+
+
+def _normalized(x: Tensor, weight: Tensor, mean: Tensor, variance: Tensor, scale: Tensor,
+                shift: Tensor) -> Tensor:  # fmt: skip
+    image = F.conv2d(x, weight, padding=1)
+    return F.batch_norm(image, mean, variance.abs() + 1, scale, shift).relu()
+
+
+def _heads(x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return torch.softmax((x @ q) @ (x @ k).t() / 16, -1) @ (x @ v)
 
 
 def _written_in_place(x: Tensor) -> Tensor:
@@ -303,5 +315,25 @@ PROGRAMS = (
     Program(
         "packed-weight", "quantized-products", _packed, _bytes(rows=4, inner=1024, columns=1024),
         anywhere=True,
+    ),
+    Program(
+        "fold-batch-norms", "fold-batch-norms", _normalized,
+        _normal((8, 32, 56, 56), (64, 32, 3, 3), *[(64,)] * 4), frozen=True,
+    ),
+    Program(
+        "merge-products", "merge-products", _heads,
+        _normal((128, 256), *[(256, 256)] * 3), frozen=True, only_on="cpu",
+    ),
+    Program(
+        "pack-weights", "pack-weights", lambda x, a, b: (x @ a).relu() @ b,
+        _normal((128, 768), (768, 768), (768, 768)), frozen=True, only_on="cpu",
+    ),
+    Program(
+        "pack-weights, images", "pack-weights", _convolutions,
+        _normal((1, 256, 14, 14), (256, 256, 3, 3), (256, 256, 3, 3)), frozen=True, only_on="cpu",
+    ),
+    Program(
+        "pack-weights, large images", "pack-weights", _convolutions,
+        _normal((8, 32, 56, 56), (64, 32, 3, 3), (64, 64, 3, 3)), frozen=True, only_on="cpu",
     ),
 )  # fmt: skip

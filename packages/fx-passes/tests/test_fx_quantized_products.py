@@ -10,7 +10,14 @@ import torch.ao.quantization.fx._decomposed  # registers the operators
 from fx_oracle import trace
 from torch.nn.functional import linear
 
-from plait_fx_passes import DEFAULT_PASSES, QUANTIZED_PASSES, run_passes, to_aten, wrap_runtime
+from plait_fx_passes import (
+    DEFAULT_PASSES,
+    QUANTIZED_LOOP_PASSES,
+    QUANTIZED_PASSES,
+    run_passes,
+    to_aten,
+    wrap_runtime,
+)
 from plait_fx_passes.quantized import integer_products, packed_weights
 from plait_fx_passes.quantized.passes import quantizing
 
@@ -18,6 +25,7 @@ q = torch.ops.quantized_decomposed
 aten = torch.ops.aten
 SIGNED, UNSIGNED = (0.05, 3, -128, 127, torch.int8), (0.05, 128, 0, 255, torch.uint8)
 N, K = 160, 256
+PASSES = (*DEFAULT_PASSES, *QUANTIZED_LOOP_PASSES)
 
 pytestmark = pytest.mark.skipif(
     not integer_products.has_exact_kernel(), reason="no instructions that add bytes in int32"
@@ -43,7 +51,7 @@ ZEROS = torch.arange(N) % 5 - 2
 def apply(program, inputs, *, tolerance=2e-6):
     """What is called by the graph that is left; its values are no worse than eager's."""
     gm = trace(program)
-    left = run_passes(to_aten(gm, inputs), (*DEFAULT_PASSES, *QUANTIZED_PASSES), verify_each=True)
+    left = run_passes(to_aten(gm, inputs), PASSES, verify_each=True)
     found, wanted = wrap_runtime(left, left.module())(*inputs), gm(*inputs)
     assert (found.dtype, found.shape, found.stride()) == (
         wanted.dtype,
@@ -121,7 +129,7 @@ def test_programs_of_pt2e_are_multiplied_in_integers(given, weights):
     zeros = ZEROS + (128 if dtype is torch.uint8 else 0)
     inputs = draw(24, K), integers(N, K, dtype=dtype), S, zeros, B
     gm = trace(program)
-    left = run_passes(to_aten(gm, inputs), (*DEFAULT_PASSES, *QUANTIZED_PASSES), verify_each=True)
+    left = run_passes(to_aten(gm, inputs), PASSES, verify_each=True)
     calls = [str(n.target) for n in left.graph.nodes]
     assert "aten._int_mm.default" in calls
     assert "aten.addmm.default" not in calls
@@ -139,7 +147,7 @@ def test_sums_are_those_of_whole_numbers():
         torch.full((16, inner), 127).to(torch.int8),
     )
     gm = trace(lambda x, w: linear(x.float() * 1.0, w.float() * 1.0))
-    left = run_passes(to_aten(gm, (x, w)), (*DEFAULT_PASSES, *QUANTIZED_PASSES))
+    left = run_passes(to_aten(gm, (x, w)), (*DEFAULT_PASSES, *QUANTIZED_LOOP_PASSES))
     assert "aten._int_mm.default" in [str(n.target) for n in left.graph.nodes]
     exact = torch.full((8, 16), 127 * 127 * inner, dtype=torch.int64).float()
     assert torch.equal(wrap_runtime(left, left.module())(x, w), exact)
@@ -150,7 +158,7 @@ def test_products_of_widened_bytes_are_those_of_bytes(zero):
     """As torchao writes them on CPUs."""
     x, w = integers(24, K, dtype=torch.uint8), integers(N, K)
     gm = trace(lambda x, w: (x.to(torch.int32) - zero) @ w.to(torch.int32).t())
-    left = run_passes(to_aten(gm, (x, w)), (*DEFAULT_PASSES, *QUANTIZED_PASSES), verify_each=True)
+    left = run_passes(to_aten(gm, (x, w)), PASSES, verify_each=True)
     calls = [str(n.target) for n in left.graph.nodes]
     assert "aten._int_mm.default" in calls
     assert "aten.mm.default" not in calls
@@ -217,7 +225,7 @@ def test_extreme_bytes_and_zero_points_are_subtracted_whole(dtype):
     gm = trace(
         lambda x, w: linear((x.to(dtype) - 255) * 2**-10, (w.to(dtype) - 127) * 2**-10)  # exact
     )
-    left = run_passes(to_aten(gm, (x, w)), (*DEFAULT_PASSES, *QUANTIZED_PASSES), verify_each=True)
+    left = run_passes(to_aten(gm, (x, w)), PASSES, verify_each=True)
     assert "aten._int_mm.default" in [str(n.target) for n in left.graph.nodes]
     a, b = x.long() - 255, w.long() - 127
     exact = ((a @ b.t()).double() * 2**-20).to(dtype)
@@ -334,10 +342,19 @@ def test_weights_stay_packed_where_that_is_measured_to_gain():
     nowhere = quantizing("nowhere", rows={})
     inputs = [draw(4, 256), integers(512, 256), positive(512, 1)]
     graph = to_aten(trace(multiplied), inputs)
-    kept = run_passes(graph, (nowhere,))
-    assert any(node.target is torch.ops.aten.mm.default for node in kept.graph.nodes)
-    left = run_passes(graph, QUANTIZED_PASSES)
+    for passes in ((nowhere,), QUANTIZED_PASSES):  # ATen's kernels would write all products
+        kept = run_passes(graph, passes)
+        assert any(node.target is torch.ops.aten.mm.default for node in kept.graph.nodes)
+    left = run_passes(graph, QUANTIZED_LOOP_PASSES)
     assert not any(node.target is torch.ops.aten.mm.default for node in left.graph.nodes)
+
+
+def test_rows_are_multiplied_by_a_kernel_for_bytes_without_loops_too():
+    inputs = [draw(4, 256).bfloat16(), integers(512, 256), positive(512, 1).bfloat16()]
+    graph = to_aten(trace(lambda x, w, s: x @ (w.bfloat16() * s).t()), inputs)
+    left = run_passes(graph, (*DEFAULT_PASSES, *QUANTIZED_PASSES))
+    targets = [node.target for node in left.graph.nodes]
+    assert torch.ops.aten._weight_int8pack_mm.default in targets
 
 
 def multiplied(x, w, s):

@@ -79,7 +79,7 @@ QUANTIZED_PASSES: tuple[Pass, ...] = (QUANTIZED_PRODUCTS,)
 former are exact, where eager's are rounded; those of the latter are in another order."""
 
 QUANTIZED_LOOP_PASSES: tuple[Pass, ...] = (QUANTIZED_LOOP_PRODUCTS,)
-"""The same for compilers of loops, whose loops read packed weights on GPUs too."""
+"""The same for compilers of loops, which unpack weights as they multiply."""
 
 LOOP_PASSES: tuple[Pass, ...] = (
     SELECTIONS,

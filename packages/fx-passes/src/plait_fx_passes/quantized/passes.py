@@ -50,7 +50,7 @@ def quantizing(
 
 QUANTIZED_PRODUCTS = quantizing(
     "quantized-products",
-    doc="products of quantized matrices in int32, and with weights that stay packed",
+    doc="products of quantized matrices in int32, and with weights that ATen's kernels take packed",
 )
 QUANTIZED_LOOP_PRODUCTS = quantizing(
     "quantized-products",

@@ -1,8 +1,8 @@
 """Independent calls that are alike, as one call over what they take, stacked.
 
 Stacking copies, so that a batch gains where launches are what takes time: on accelerators, of a few
-small calls or more. On a CPU it does not, and there are no limits for one: the passes leave its
-graphs alone.
+small products or layer norms. On a CPU it does not, and there are no limits for one: the passes
+leave its graphs alone. Elementwise calls are batched by limits of one's own alone.
 """
 
 from plait_fx_passes.passes.batching.families import ELEMENTWISE, FAMILIES, NORMS, PRODUCTS, Family
