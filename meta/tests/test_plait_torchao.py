@@ -76,6 +76,38 @@ def test_another_weight_is_seen(name):
         close(fast(x), model(x))
 
 
+@pytest.mark.parametrize("rows", [4, 40])
+@pytest.mark.parametrize("name", ["int8 weights", "int8"])
+def test_frozen_weights_are_what_their_wrappers_hold(name, rows):
+    """What follows of them alone is computed once, and anew behind writes that are counted on the
+    wrapper alone."""
+    model, x = quantized(name), torch.randn(rows, 96)
+    fast = plait.compile(model, fullgraph=True, options={"strict": True, "freeze": True})
+    with torch.no_grad():
+        close(fast(x), model(x))
+        (graph,) = plait.report(fast).graphs
+        assert len(graph.record.aten.frozen) == 7
+        other = Layers()
+        nn.init.normal_(other.up.weight)
+        ao.quantize_(other, CONFIGS[name]())
+        before, seen = model.up.weight.qdata._version, fast(x)
+        model.load_state_dict(other.state_dict())
+        assert model.up.weight.qdata._version == before
+        close(fast(x), model(x))
+        assert not torch.allclose(fast(x), seen, atol=0.1)
+
+
+def test_a_write_to_few_elements_of_a_wrapper_is_seen():
+    model, x = quantized("int8 weights"), torch.randn(40, 96)
+    fast = plait.compile(model, fullgraph=True, options={"strict": True, "freeze": True})
+    other = copy.deepcopy(model)
+    other.up.weight.qdata[1, 1] = 99 if model.up.weight.qdata[1, 1] < 0 else -99
+    with torch.no_grad():
+        fast(x)
+        model.up.weight.copy_(other.up.weight)
+        close(fast(x), other(x))
+
+
 class Images(nn.Module):
     def __init__(self):
         super().__init__()

@@ -54,6 +54,7 @@ def compile_graph(
     stages: Stages,
     target: Target,
     options: CompileOptions,
+    writes: Callable[[], int] = lambda: 0,
 ) -> CompiledGraph:
     """Compile one captured graph for inference.
 
@@ -64,6 +65,8 @@ def compile_graph(
         stages: runs each stage: times, checks, dumps and keeps what it made.
         target: which code to generate.
         options: what the caller of `plait.compile` chose.
+        writes: a number that is another where frozen inputs may have been written to without
+            being counted on them.
 
     Raises what a stage raises as `StageStopped`, which says which one.
     """
@@ -73,8 +76,14 @@ def compile_graph(
     with stages.stage("aten"):
         flat = fx_passes.flattened(captured, example_inputs)
     if flat is not None:
+        wrappers = flat.writes
         made = compile_graph(
-            flat.program, flat.examples, stages=stages, target=target, options=options
+            flat.program,
+            flat.examples,
+            stages=stages,
+            target=target,
+            options=options,
+            writes=lambda: wrappers.number,
         )
         return replace(made, run=flat.wrap(made.run))
     program = before_grad(captured, stages, options)
@@ -92,7 +101,7 @@ def compile_graph(
     if options.freeze:
         recorded = frozen(recorded, program)
 
-    return _compiled(recorded, captured, stages, target, options)
+    return _compiled(recorded, captured, stages, target, options, writes)
 
 
 def _compiled(
@@ -101,6 +110,7 @@ def _compiled(
     stages: Stages,
     target: Target,
     options: CompileOptions,
+    writes: Callable[[], int] = lambda: 0,
 ) -> CompiledGraph:
     """What runs a recorded graph that needs no gradients from outside."""
     import plait_fx_passes as fx_passes
@@ -115,7 +125,7 @@ def _compiled(
     written = written_last(aten, fx_passes.writable(aten)) if direct else {}
     if users is not None:
         written = {result: n for result, n in written.items() if result not in users.written}
-    program = _without_frozen(aten, stages, target, options, written)
+    program = _without_frozen(aten, stages, target, options, written, writes)
 
     def wrap(program: Runner) -> Runner:
         given = program if users is None else users.wrap(program, written)
@@ -137,6 +147,7 @@ def _without_frozen(
     target: Target,
     options: CompileOptions,
     written: Mapping[int, int],
+    writes: Callable[[], int],
 ) -> Runner:
     """Code for a graph; what follows from its frozen inputs alone is held beside it."""
     import plait_fx_passes as fx_passes
@@ -152,7 +163,7 @@ def _without_frozen(
     stages.dump("frozen-values.py", lambda: split.constants.code)
     moved = split.written(written)
     run = _generated_and_compared(split.program, "", stages, target, options, moved).run
-    return split.runner(run)
+    return split.runner(run, writes)
 
 
 def compile_training_graph(

@@ -38,7 +38,8 @@ def can_freeze(graph: AtenGraph, index: int) -> bool:
         if written.intersection(group):
             written.update(group)
     based = {each.of for each in graph.inputs if isinstance(each, SyntheticBase)}
-    if index in written | based or graph.differentiates:
+    gives_gradients = graph.spent or graph.made_leaves or graph.adrift
+    if index in written | based or gives_gradients:
         return False
     plain = value.layout is torch.strided and not value.is_inference()
     return plain and has_static_sizes(value) and is_dense(value) and value.numel() > 0
@@ -71,9 +72,16 @@ class Frozen:
     read: tuple[int, ...]
     kept: tuple[int, ...]
 
-    def runner(self, run: Callable[..., Sequence[torch.Tensor]]) -> Callable[..., object]:
-        """What runs the whole graph, given what runs the program."""
-        values = FrozenValues(self.constants, self.read)
+    def runner(
+        self,
+        run: Callable[..., Sequence[torch.Tensor]],
+        written: Callable[[], int] = lambda: 0,
+    ) -> Callable[..., object]:
+        """What runs the whole graph, given what runs the program.
+
+        Values are computed anew, too, where what ``written`` returns is another number.
+        """
+        values = FrozenValues(self.constants, self.read, written)
         kept = self.kept
 
         def call(*inputs: torch.Tensor) -> Sequence[torch.Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
@@ -39,6 +39,7 @@ class _Samples:
 class _Held:
     """Values, and what the inputs were that they were computed from."""
 
+    written: int
     inputs: tuple[weakref.ref[torch.Tensor], ...]
     versions: list[int]
     addresses: list[int]
@@ -67,11 +68,19 @@ class FrozenValues:
     Args:
         compute: the graph.
         read: which of a call's inputs it takes.
+        written: a number that is another where something may have been written that is not counted
+            on the inputs, as where wrappers hold them.
     """
 
-    def __init__(self, compute: fx.GraphModule, read: Sequence[int]) -> None:
+    def __init__(
+        self,
+        compute: fx.GraphModule,
+        read: Sequence[int],
+        written: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._compute = compute
         self._read = tuple(read)
+        self._written = written
         self._held: dict[tuple[int, ...], _Held] = {}
 
     def of(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -79,7 +88,7 @@ class FrozenValues:
         given = [inputs[place] for place in self._read]
         key = tuple(map(id, given))
         held = self._held.get(key)
-        if held is not None and held.are_of(given):
+        if held is not None and held.written == self._written() and held.are_of(given):
             return held.values
         return self._computed(key, given)
 
@@ -93,6 +102,7 @@ class FrozenValues:
         if any(map(torch.Tensor.is_inference, given)):
             return computed_now(self._compute, given)
         # Read first: what is written while the graph runs is found by the next call.
+        written = self._written()
         versions, addresses = [*map(_version, given)], [*map(_address, given)]
         samples = _samples(given)
         values = computed_now(self._compute, given)
@@ -102,7 +112,7 @@ class FrozenValues:
             table.pop(key, None)
 
         alive = tuple(weakref.ref(each, forget) for each in given)
-        table[key] = _Held(alive, versions, addresses, samples, values)
+        table[key] = _Held(written, alive, versions, addresses, samples, values)
         return values
 
 

@@ -35,6 +35,7 @@ from plait_fx_passes.subclasses.ends import (
 )
 from plait_fx_passes.subclasses.gradients import gradient_kinds
 from plait_fx_passes.subclasses.views import replays
+from plait_fx_passes.subclasses.writes import WrapperWrites
 from plait_fx_passes.training.surroundings import autocast_now
 from plait_utils import dataclass
 from plait_utils.wrappings import is_wrapper, wrapping_of
@@ -47,7 +48,8 @@ class Flattened:
     """A program over the tensors that wrappers hold.
 
     ``program`` and ``examples`` are as any recorder takes them; once it has been recorded, ``wrap``
-    makes of what runs it what runs the program that it was made from.
+    makes of what runs it what runs the program that it was made from. ``writes`` tells then of
+    writes to the caller's wrappers.
     """
 
     program: fx.GraphModule
@@ -56,6 +58,7 @@ class Flattened:
     leave: Leave
     spec: TreeSpec
     origin: fx.GraphModule
+    writes: WrapperWrites
 
     def wrap(self, run: Runner) -> Runner:
         """``run``, which takes what :attr:`program` takes, called with the caller's wrappers.
@@ -70,7 +73,10 @@ class Flattened:
         autocast = autocast_now()
         differs = any(isinstance(each, Made) and each.kind is not None for each in outputs)
 
+        writes = self.writes
+
         def around(run: Runner, given: Sequence[Any]) -> Any:
+            writes.look(given)
             flat: list[Any] = []
             for value, argument in zip(given, arguments, strict=True):
                 flat += _taken(value, argument)
@@ -212,7 +218,8 @@ class _Maker:
         ):
             setattr(self._root, name, value)
         program = fx.GraphModule(self._root, self._graph, type(self._gm).__name__)
-        return Flattened(program, self._examples, self._arguments, leave, spec, self._gm)
+        writes = WrapperWrites(numbers)
+        return Flattened(program, self._examples, self._arguments, leave, spec, self._gm, writes)
 
     def _placeholders(self) -> tuple[dict[int, list[fx.Node]], list[fx.Node]]:
         """The placeholders that each wrapper is made of, and those of what wrappers hold."""
@@ -233,7 +240,7 @@ class _Maker:
                 for each in argument.kind.anchors():
                     anchor = fake_of(mode, each).requires_grad_()
                     parts[n].append(self._placeholder(f"{node.name}_gradient", node, anchor))
-                    parts[n][-1].meta["is_anchor"] = True
+                    parts[n][-1].meta |= {"is_anchor": True, "of_module": False}
         return parts, held
 
     def _placeholder(self, name: str, origin: fx.Node, value: torch.Tensor) -> fx.Node:
