@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch import fx
 
     from plait.shapes import ByShape
+    from plait.warm import WarmStart
 
 _TARGETS = {target.value: target for target in Target}
 
@@ -61,6 +62,8 @@ class GraphCompiler:
         self._graphs: list[CompiledGraph] = []
         self._started = 0
         self._lock = threading.Lock()
+        self.warm: WarmStart | None = None
+        """What keeps specialisations for other processes, where that was asked for."""
 
     @property
     def has_static_sizes(self) -> bool:
@@ -100,9 +103,7 @@ class GraphCompiler:
         capture: object = None,
     ) -> Runner:
         """What runs `captured`; called by the tracer, once for each graph."""
-        with self._lock:
-            name = f"{self.name}-{self._started}"
-            self._started += 1
+        name = self.next_name()
         if isinstance(self.request.backend, str) and self.request.backend not in _ANY_SIZES:
             from plait.data_sizes import has_data_sizes
             from plait.shapes import is_symbolic
@@ -115,6 +116,17 @@ class GraphCompiler:
             if is_symbolic(captured):
                 return self._by_shape(name, captured, capture)
         return self._runner(name, captured, example_inputs, capture)
+
+    def next_name(self) -> str:
+        """The name of a further graph."""
+        with self._lock:
+            self._started += 1
+            return f"{self.name}-{self._started - 1}"
+
+    def keep_restored(self, compiled: CompiledGraph) -> None:
+        """Keep the record of a graph that another process has compiled."""
+        _log(compiled)
+        self._kept(compiled)
 
     def _runner(
         self,

@@ -38,6 +38,8 @@ class Built:
     source: str | None
     fallback_reason: str | None = None
     cache_hit: bool = False
+    library: str | None = None
+    """The key of the program's library in the cache, where that alone can run it."""
     overwritten: frozenset[int] = frozenset()
     """The inputs in whose memory it computes what it needs for itself."""
 
@@ -80,7 +82,8 @@ def _build_cpp(
     if made.source is None:
         source = made.python_source
         return Built("python", "Python", "py", made.run, source, made.fallback_reason)
-    return Built("cpp", "C++", "cpp", made.run, made.source, made.fallback_reason, made.cache_hit)
+    facts = (made.run, made.source, made.fallback_reason, made.cache_hit, made.library)
+    return Built("cpp", "C++", "cpp", *facts)
 
 
 def _build_python(program: Program) -> Built:

@@ -15,6 +15,8 @@ from plait.options import CompileRequest, check_arguments
 from plait_utils import postponed_collections
 
 if TYPE_CHECKING:
+    from plait.backend import GraphCompiler
+    from plait.warm import WarmStart
     from plait_bytecode_tracer import CompiledFunction
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -129,10 +131,23 @@ def _compile_function(
         data_sizes=compiler.takes_sizes,
         orders_draws=compiler.orders_draws,
         profile=compiler.profile,
+        keeper=_warm_start(compiler),
     )
     with _lock:
         _compiled.add(compiled)
     return compiled
+
+
+def _warm_start(compiler: GraphCompiler) -> WarmStart | None:
+    """What keeps specialisations for other processes, where that was asked for and can be."""
+    if not compiler.request.options.warm_start:
+        return None
+    from plait.circumstances import can_be_stored
+    from plait.warm import WarmStart
+
+    if can_be_stored(compiler.request):
+        compiler.warm = WarmStart(compiler)
+    return compiler.warm
 
 
 def mark_dynamic(

@@ -82,6 +82,12 @@ class CompileOptions(Settings):
         "its operators allow it",
         env="PLAIT_OPEN_SIZES",
     )
+    warm_start: bool = setting(
+        False,
+        "store what was traced, so that other processes go without tracing where all is as it was",
+        env="PLAIT_WARM_START",
+        in_cache_key=False,
+    )
     fusion: bool = setting(True, "fuse loops into kernels", env="PLAIT_FUSION")
     numerics: str = setting(
         "default",

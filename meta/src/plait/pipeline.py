@@ -405,7 +405,8 @@ def _generated(
         built = build(schedule.program, target, options, stages.profile, meanwhile)
     stages.keep(
         code=HostCode(
-            built.backend, built.source, built.language, built.fallback_reason, built.cache_hit
+            *(built.backend, built.source, built.language, built.fallback_reason),
+            *(built.cache_hit, built.library),
         )
     )
     stages.dump(f"program.{built.extension}", lambda: built.source or "")

@@ -52,6 +52,8 @@ class HostCode:
     language: str
     fallback_reason: str | None
     cache_hit: bool
+    library: str | None = None
+    """The key of its library in the cache, where that alone can run it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ def _eager_on(
     kernels: Runner | None,
 ) -> Runner:
     eager = at_user_lines(captured, kernels)
-    foreign = [node for node in captured.graph.nodes if _is_foreign(node)]
+    foreign = [node for node in captured.graph.nodes if is_foreign(node)]
 
     def raise_foreign(error: BaseException, inputs: Sequence[Any]) -> NoReturn:
         from plait.partly import raise_as_eager
@@ -139,7 +139,7 @@ def _raised(error: Exception) -> BaseException:
     return error.__cause__ or error if isinstance(error, _ProgramError) else error
 
 
-def _is_foreign(node: fx.Node) -> bool:
+def is_foreign(node: fx.Node) -> bool:
     """Whether a node calls an operator that is not torch's own: it is not to run twice."""
     target = node.target
     is_operator = isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket)

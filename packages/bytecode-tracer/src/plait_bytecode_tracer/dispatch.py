@@ -8,7 +8,7 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from plait_bytecode_tracer.aftermath.counting import Counted
 from plait_bytecode_tracer.attempts import Attempt
@@ -37,6 +37,10 @@ from plait_utils import Profile, get_logger, postponed_collections
 from plait_utils.checks import CheckFailedError
 from plait_utils.interrupts import without_interrupts
 
+if TYPE_CHECKING:
+    from plait_bytecode_tracer.stored.keeping import Keeper
+    from plait_bytecode_tracer.stored.restoring import Again
+
 
 class CompiledFunction:
     """A function that runs as guarded, compiled specialisations of itself.
@@ -59,6 +63,7 @@ class CompiledFunction:
         recompile_limit: with that many specialisations, further calls run eagerly.
         native_guards: check guards by native code, once that has been built.
         profile: where phases are timed.
+        keeper: keeps specialisations for other processes, and has those that they made.
 
     Several threads may call it, and compile it, at once.
     """
@@ -81,7 +86,9 @@ class CompiledFunction:
         orders_draws: bool = False,
         profile: Profile | None = None,
         settings: Settings | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
+        self._keeper = keeper
         self._settings = settings or Settings(
             *(backend, fullgraph, dynamic, recompile_limit, native_guards, data_dependent),
             *(data_floats, data_sizes, orders_draws, profile or Profile()),
@@ -147,6 +154,7 @@ class CompiledFunction:
         with self._lock:
             self._take_code()
             self._is_full = False
+            self._keeper = None  # it is to be traced
             self._under_modes = None
             self.eager_reason = None
             self.recompiles.clear()
@@ -275,6 +283,10 @@ class CompiledFunction:
             if len(self.entries) >= self._settings.recompile_limit:
                 self._give_up(reason)
                 return None
+            stored = self._stored_entry(values)
+            if stored is not None:
+                self._publish((*self.entries, stored))
+                return stored
             if reason is not None:
                 self.recompiles.append(reason)
                 get_logger("tracer").info("recompiling %s: %s", self.__name__, reason)
@@ -286,6 +298,35 @@ class CompiledFunction:
                 self._compiling.active = False
             self._publish((*self.entries, entry))
             return entry
+
+    def _stored_entry(self, values: tuple[Any, ...]) -> Entry | None:
+        """A specialisation for a call that another process has made, if there is one."""
+        if self._keeper is None:
+            return None
+        from plait_bytecode_tracer.stored.restoring import Again, restored_entry
+
+        native = self._settings.native_guards
+        with self._settings.profile.phase("restore"):
+            again = Again(weakref.ref(self))
+            found = restored_entry(self._keeper, self.function, values, again, native=native)
+        if found is None:
+            return None
+        entry, seen = found
+        for key, numbers in seen.items():
+            self._history.seen.setdefault(key, numbers)
+        if native and NATIVE.request(weak_call(self._upgrade)):
+            call_natively()
+            entry.upgrade()
+        return entry
+
+    def forget(self, failed: Again) -> None:
+        """Do without a specialisation that another process has made, and without others such."""
+        with self._lock:
+            self._keeper = None
+            kept = [
+                each for each in self.entries if not each.parts or each.parts.failed is not failed
+            ]
+            self._publish(tuple(kept))
 
     def _give_up(self, reason: Recompile | None) -> None:
         self._is_full = True
@@ -337,6 +378,9 @@ class CompiledFunction:
             get_logger("tracer").info("graph break in %s: %s", self.__name__, found)
         with profile.phase("residual"):
             entry = self._entry(capture, run, failed)
+        if self._keeper is not None:
+            with profile.phase("store"):
+                self._keeper.keep(self.function, capture, run)
         capture.state.release()
         return entry
 

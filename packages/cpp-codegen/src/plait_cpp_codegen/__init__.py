@@ -11,6 +11,7 @@ from plait_cpp_codegen.errors import (
 from plait_cpp_codegen.machine import instruction_set, machine_facts, machine_vector_bytes
 from plait_cpp_codegen.native_runtime import prepare
 from plait_cpp_codegen.options import CppOptions
+from plait_cpp_codegen.stored_program import load_stored
 from plait_cpp_codegen.toolchain import Toolchain, find_toolchain
 from plait_utils import late_exports
 
@@ -34,6 +35,7 @@ __all__ = [
     "instruction_set",
     "machine_facts",
     "machine_vector_bytes",
+    "load_stored",
     "prepare",
     "render",
 ]

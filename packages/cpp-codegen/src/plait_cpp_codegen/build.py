@@ -14,6 +14,7 @@ from plait_cpp_codegen.errors import (
     UnsupportedProgramError,
 )
 from plait_cpp_codegen.external import PythonCalls
+from plait_cpp_codegen.external.encode import NotEncodable, encode_call
 from plait_cpp_codegen.host import HostWriter
 from plait_cpp_codegen.kernels import kernel_functions, render_kernel
 from plait_cpp_codegen.kernels.attention import attention_of
@@ -30,7 +31,7 @@ from plait_cpp_codegen.shared_library import load_cached
 from plait_cpp_codegen.toolchain import Toolchain, find_toolchain
 from plait_cpp_codegen.units import Source
 from plait_ir_lowering import post_order
-from plait_scheduler import CopyBack, Launch, Program
+from plait_scheduler import CallExtern, CopyBack, Launch, Program, Step
 from plait_utils import CacheError, DiskCache, Profile, dataclass, stable_hash, warn_once
 
 _HEAD = (
@@ -60,6 +61,8 @@ class Executable:
     fallback_reason: str | None = None
     """Why the program runs as Python."""
     cache_hit: bool = False
+    library: str | None = None
+    """The key of its library in the cache, where that is all it takes: see `load_stored`."""
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[object, ...]:
         return self.run(*inputs)
@@ -153,7 +156,20 @@ def _build_native(
         )
     profile.count("cache hits" if hit else "cache misses")
     _, plan = split_outputs(program)
-    return Executable(program, text, plan.around(run) if plan else run, cache_hit=hit)
+    alone = plan is None and not any(map(_is_of_python, program.steps))
+    around = plan.around(run) if plan else run
+    return Executable(program, text, around, cache_hit=hit, library=key if alone else None)
+
+
+def _is_of_python(step: Step) -> bool:
+    """Whether a step is a call that only Python can make."""
+    if not isinstance(step, CallExtern):
+        return False
+    try:
+        encode_call(step)
+    except NotEncodable:
+        return True
+    return False
 
 
 def _runtime(toolchain: Toolchain, cache: DiskCache) -> Runtime:

@@ -1,0 +1,212 @@
+"""The warm start: what one process has traced, another does without tracing.
+
+Specialisations lie in the disk cache as JSON, beside the libraries that run their graphs. A key
+says for which function and under which circumstances: versions, options, the machine. What else a
+trace assumes is in the entry, and is checked against this process when it is read: the files and
+the code of all that was inlined, the objects that guards compare. Whatever is not as it was, is
+missing or is damaged means that the call is traced.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import types
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from plait.circumstances import circumstances
+from plait.record import CompiledGraph, HostCode, Outcome
+from plait_bytecode_tracer.stored import (
+    DiffersError,
+    Kept,
+    NotStoredError,
+    StoredEntry,
+    restored,
+    stored,
+)
+from plait_utils import CacheError, DiskCache, PlaitError, Profile, get_logger, stable_hash
+
+if TYPE_CHECKING:
+    from plait.backend import GraphCompiler
+    from plait_bytecode_tracer import Capture
+
+_SLOTS = 4
+"""How many specialisations of one function are stored."""
+_LONGEST = 16 << 20
+"""Bytes of the largest entry that is stored."""
+
+
+class WarmStart:
+    """Keeps the specialisations of one compiled function in the disk cache.
+
+    Args:
+        compiler: makes the function's graphs callable, and keeps records of them.
+    """
+
+    def __init__(self, compiler: GraphCompiler) -> None:
+        self.notices: list[str] = []
+        """What a report tells: what came from the cache, and why other things did not."""
+        self._compiler = compiler
+        self._lock = threading.Lock()
+        self._taken: set[int] = set()
+        """The slots whose entries are in use, or of use to others."""
+
+    def entries(self, function: types.FunctionType) -> Iterator[Kept]:
+        """The stored entries of a function that may fit its calls."""
+        try:
+            facts = circumstances(self._compiler.request, function)
+        except PlaitError as error:
+            self._tell(f"no warm start: {error}")
+            return
+        cache, key = DiskCache(), _key(facts)
+        found = 0
+        for slot in range(_SLOTS):
+            data = cache.get(f"{key} {slot}")
+            if data is None:
+                continue
+            found += 1
+            try:
+                kept = self._read(function, data, cache)
+            except DiffersError as error:
+                self._tell(f"a stored entry does not fit: {error}")
+                continue
+            with self._lock:
+                self._taken.add(slot)
+            yield kept
+        if not found:
+            self._explain(facts, cache)
+
+    def keep(
+        self, function: types.FunctionType, capture: Capture, run: Callable[..., Any] | None
+    ) -> None:
+        """Store a specialisation, if another process can do with it what this one does."""
+        try:
+            library, source = self._program(capture)
+            entry = stored(function, capture)
+            facts = circumstances(self._compiler.request, function)
+            data = _written(entry, library, facts)
+            self._store(facts, data, library, source)
+        except (NotStoredError, PlaitError, CacheError) as error:
+            self._tell(f"not stored for a warm start: {error}", logged=False)
+        except (OSError, RecursionError) as error:
+            get_logger("compile").warning("nothing is stored for a warm start: %s", error)
+
+    def _tell(self, text: str, *, logged: bool = True) -> None:
+        if logged:
+            get_logger("compile").info("%s: %s", self._compiler.name, text)
+        with self._lock:
+            if text not in self.notices:
+                self.notices.append(text)
+
+    def _program(self, capture: Capture) -> tuple[str, str]:
+        """The library that runs a graph, and its source. Raises NotStoredError."""
+        from plait.replay import is_foreign
+        from plait_fx_passes import is_direct
+
+        graph = capture.graph_module
+        records = [each for each in self._compiler.graphs if each.captured is graph]
+        if len(records) != 1:
+            raise NotStoredError("the graph was compiled in parts, or not at all")
+        record = records[0]
+        code = record.code
+        if record.outcome is not Outcome.COMPILED or code is None or code.library is None:
+            raise NotStoredError("Python takes part in running the graph")
+        if record.aten is None or not is_direct(record.aten) or record.aten.frozen:
+            raise NotStoredError("views, changes of inputs or constants of the graph's own")
+        if record.partition is not None or record.verification is not None:
+            raise NotStoredError("gradients, or comparisons with eager")
+        if record.origin is not None or record.pieces is not None:
+            raise NotStoredError("the graph was compiled in pieces")
+        if any(map(is_foreign, graph.graph.nodes)):
+            raise NotStoredError("operators that are not torch's own")
+        return code.library, code.source or ""
+
+    def _store(self, facts: dict[str, str], data: bytes, library: str, source: str) -> None:
+        if len(data) > _LONGEST:
+            raise NotStoredError(f"the entry has {len(data)} bytes")
+        cache, key = DiskCache(), _key(facts)
+        with self._lock:
+            free = [slot for slot in range(_SLOTS) if slot not in self._taken]
+            if not free:
+                raise NotStoredError(f"{_SLOTS} specialisations are stored")
+            self._taken.add(free[0])
+        cache.put(_source_key(library), source.encode())
+        cache.put(f"{key} {free[0]}", data)
+        cache.put(_index_key(facts), json.dumps(facts).encode())
+
+    def _read(self, function: types.FunctionType, data: bytes, cache: DiskCache) -> Kept:
+        try:
+            held = json.loads(data)
+            library, entry = held["library"], held["entry"]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise DiffersError("the entry has another form") from error
+        if type(library) is not str:
+            raise DiffersError("the entry has another form")
+        try:
+            found = restored(function, entry)
+        except DiffersError:
+            raise
+        except Exception as error:  # whatever the file says, the call is traced
+            raise DiffersError(f"the entry has another form: {error}") from error
+        return Kept(found, partial(self._load, library, found, cache))
+
+    def _load(
+        self, library: str, entry: StoredEntry, cache: DiskCache
+    ) -> Callable[..., Any] | None:
+        """What runs the graph of a stored entry, recorded for reports."""
+        from plait_cpp_codegen import find_toolchain, load_stored
+
+        profile = Profile()
+        with profile.phase("load"):
+            toolchain = find_toolchain(self._compiler.request.options.cpp_options())
+            run = load_stored(library, toolchain, cache)
+        if run is None:
+            self._tell("a stored entry is of no use: its library is not in the cache any more")
+            return None
+        source = (cache.get(_source_key(library)) or b"").decode(errors="replace")
+        code = HostCode("cpp", source, "C++", None, cache_hit=True, library=library)
+        name = self._compiler.next_name()
+        captured = entry.capture.graph_module
+        self._compiler.keep_restored(
+            CompiledGraph(name, captured, Outcome.COMPILED, profile, run, code=code)
+        )
+        self._tell(f"{name} was restored from the cache: nothing was traced for it")
+        return run
+
+    def _explain(self, facts: dict[str, str], cache: DiskCache) -> None:
+        """Tell how this process differs from the one that stored this function last."""
+        data = cache.get(_index_key(facts))
+        if data is None:
+            return
+        try:
+            then = json.loads(data)
+            different = [
+                f"{name}: {now}, stored with {then.get(name)}"
+                for name, now in facts.items()
+                if then.get(name) != now
+            ]
+        except (ValueError, AttributeError):
+            return
+        if different:
+            self._tell(f"no stored entry is for this: {'; '.join(different)[:600]}")
+
+
+def _written(entry: dict[str, Any], library: str, facts: dict[str, str]) -> bytes:
+    try:
+        return json.dumps({"library": library, "entry": entry}, allow_nan=False).encode()
+    except (ValueError, TypeError) as error:
+        raise NotStoredError(f"it cannot be written: {error}") from error
+
+
+def _key(facts: dict[str, str]) -> str:
+    return f"warm {stable_hash(*(text for item in facts.items() for text in item))}"
+
+
+def _index_key(facts: dict[str, str]) -> str:
+    return f"warm start of {facts['function']} in {facts['file']}"
+
+
+def _source_key(library: str) -> str:
+    return f"source of {library}"

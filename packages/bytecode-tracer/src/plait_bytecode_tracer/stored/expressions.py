@@ -1,0 +1,62 @@
+"""Generated Python in stored entries: only what reads and compares, in known ways."""
+
+from __future__ import annotations
+
+import ast
+import contextvars
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from plait_bytecode_tracer.stored.errors import NotStoredError
+from plait_bytecode_tracer.values.keys import all_distinct
+from plait_bytecode_tracer.values.plain import is_empty, own_table
+
+CONSTANT = re.compile(r"_c\d+")
+_NAME = re.compile(r"_[ac]\d+")
+_READERS = (own_table, is_empty, all_distinct, dict.__getitem__, dict.__contains__)
+"""What generated code calls."""
+_ATTRIBUTES = frozenset({"__defaults__", "__dict__", "__code__", "__kwdefaults__"})
+_NODES = (
+    *(ast.Expression, ast.Load, ast.Constant, ast.Subscript, ast.Compare, ast.Is, ast.IsNot),
+    *(ast.UnaryOp, ast.Not, ast.In, ast.NotIn, ast.Eq),
+)
+_BODY = re.compile(r"return (_out\[\d+\]|[\[(](_out\[\d+\], )*(_out\[\d+\],?)?[\])])")
+
+
+def constants_in(code: str) -> list[str]:
+    """The names of constants that code may refer to."""
+    return CONSTANT.findall(code)
+
+
+def require_reading(code: str, constants: Mapping[str, object]) -> None:
+    """Refuse an expression that does more than read and compare. Raises NotStoredError."""
+    try:
+        tree = ast.parse(code.replace("{}", "_a0"), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise NotStoredError(f"the expression {code}") from error
+    for node in ast.walk(tree):
+        if not _is_reading(node, constants):
+            raise NotStoredError(f"the expression {code}")
+
+
+def require_simple_body(body: Any) -> None:
+    """Refuse what comes after a graph, but that its outputs are returned. Raises NotStoredError."""
+    if len(body) != 1 or not _BODY.fullmatch(body[0]):
+        raise NotStoredError("what the call does after its graph")
+
+
+def _is_reading(node: ast.AST, constants: Mapping[str, object]) -> bool:
+    match node:
+        case ast.Name(id=name):
+            return name == "type" or _NAME.fullmatch(name) is not None
+        case ast.Attribute(value=ast.Name(id=owner), attr="get"):
+            return type(constants.get(owner)) is contextvars.ContextVar
+        case ast.Attribute(attr=name):
+            return name in _ATTRIBUTES
+        case ast.Call(func=ast.Name(id=name), keywords=[]):
+            called = constants.get(name)
+            return name == "type" or any(called is each for each in _READERS)
+        case ast.Call(func=ast.Attribute(attr="get"), keywords=[]):
+            return True
+    return isinstance(node, _NODES)

@@ -1,0 +1,32 @@
+"""What a compiled function asks of who keeps stored entries."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from plait_bytecode_tracer.capture import Capture
+from plait_bytecode_tracer.stored.entry import StoredEntry
+from plait_utils import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A stored entry that fits this process so far, and how to make what runs its graph."""
+
+    entry: StoredEntry
+    load: Callable[[], Callable[..., Any] | None]
+    """What runs the graph; None where that is not to be had."""
+
+
+class Keeper(Protocol):
+    """Keeps entries, and gives those back that other processes have stored."""
+
+    def entries(self, function: types.FunctionType) -> Iterator[Kept]:
+        """The entries of a function that may fit its calls. Raises nothing."""
+
+    def keep(
+        self, function: types.FunctionType, capture: Capture, run: Callable[..., Any] | None
+    ) -> None:
+        """Store an entry that was made, if that can be. Raises nothing."""

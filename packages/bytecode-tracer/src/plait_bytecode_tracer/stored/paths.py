@@ -1,0 +1,269 @@
+"""Where objects are found: a root, and steps from it that only look things up.
+
+Nothing is imported and no code of a program's runs: steps read the namespaces of modules, classes
+and functions, cells, and items of Python's own dicts and tuples.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import field
+from typing import Any
+
+from plait_bytecode_tracer.stored.contents import namespace_of
+from plait_bytecode_tracer.stored.errors import DiffersError, NotStoredError
+from plait_bytecode_tracer.stored.literals import is_literal, literal, value_of
+from plait_bytecode_tracer.values.sources import Access, Source
+from plait_utils import dataclass
+
+Path = tuple[Any, ...]
+"""A root, `["function"]` or `["module", name]`, and steps, each a list `[kind, key]`."""
+
+_OF_TORCH = (
+    *("torch", "torch._C", "torch._C._nn", "torch._C._functorch", "torch._C._autograd"),
+    "torch._C._special",
+)
+"""Modules that hold functions in C which do not say so."""
+_FUNCTION = (["function"],)
+_SLOTS: dict[str, dict[type, Callable[[Any], Any]]] = {}
+"""What objects of C's classes hold, by name and class."""
+for _cls, _names in (
+    (
+        types.FunctionType,
+        ("__code__", "__defaults__", "__kwdefaults__", "__closure__", "__globals__", "__dict__"),
+    ),
+    (types.CellType, ("cell_contents",)),
+    (property, ("fget", "fset", "fdel")),
+    (staticmethod, ("__func__",)),
+    (classmethod, ("__func__",)),
+    (types.MethodType, ("__func__", "__self__")),
+    (type, ("__mro__", "__bases__")),
+):
+    for _name in _names:
+        _SLOTS.setdefault(_name, {})[_cls] = vars(_cls)[_name].__get__
+
+_TABLES = (dict, tuple, list, types.MappingProxyType)
+
+
+def follow(path: Any, function: types.FunctionType) -> Any:
+    """The object at the end of a path. Raises DiffersError where there is none."""
+    if type(path) is not list or not path:
+        raise DiffersError("a path that is none")
+    try:
+        root, *steps = path
+        value: Any = function if root == ["function"] else _module(*root)
+        for step in steps:
+            value = _step(value, *step)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise DiffersError(f"nothing is at {shown(path)}") from error
+    return value
+
+
+def shown(path: Any) -> str:
+    """A path in words."""
+    root, *steps = path
+    return ".".join(str(part[-1]) for part in (root, *steps))
+
+
+def _module(kind: str, name: str) -> types.ModuleType:
+    if kind != "module":
+        raise ValueError(kind)
+    return sys.modules[name]
+
+
+def _step(value: Any, kind: str, key: Any) -> Any:
+    if kind == "name":  # of a module
+        if not issubclass(type(value), types.ModuleType):
+            raise TypeError(kind)
+        return object.__getattribute__(value, "__dict__")[key]
+    if kind == "own" and isinstance(value, type):
+        return namespace_of(value)[key]
+    if kind == "slot":
+        cls = type if isinstance(value, type) else type(value)
+        return _SLOTS[key][cls](value)
+    if kind == "names" and issubclass(type(value), types.ModuleType):
+        return object.__getattribute__(value, "__dict__")
+    if kind == "item" and type(value) in _TABLES:
+        return value[value_of(key)]
+    raise TypeError(kind)
+
+
+@dataclass(slots=True)
+class Finder:
+    """Finds where objects are, in the process that stores.
+
+    Args:
+        function: what is compiled.
+        modules: names of modules in whose variables, classes and decorated functions is looked for
+            what does not say where it is.
+    """
+
+    function: types.FunctionType
+    modules: Iterable[str]
+    _names: dict[int, str] | None = None
+    """Of modules, by their ids."""
+    _places: dict[int, Path] | None = None
+    """By the objects' ids, once they were looked for."""
+    _kept: list[Any] = field(default_factory=list)
+
+    def path(self, value: Any) -> Path:
+        """Where an object is. Raises NotStoredError where that cannot be told."""
+        found = self._direct(value) or self._indexed().get(id(value))
+        if found is None:
+            raise NotStoredError(f"it is not known where {_brief(value)} is to be found")
+        if follow(list(found), self.function) is not value:
+            raise NotStoredError(f"{_brief(value)} is made anew each time")
+        return found
+
+    def source_path(self, source: Source) -> Path:
+        """Where what a source reads is, if it leads from an object that does not change."""
+        if source.access is Access.CONSTANT:
+            return self.path(source.key)
+        if source.base is None:
+            raise NotStoredError(f"{source.text} is read in each call")
+        base = self.source_path(source.base)
+        if source.access is Access.CELL:
+            return (*base, ["slot", "cell_contents"])
+        if source.access is Access.ITEM and is_literal(source.key):
+            return (*base, ["item", literal(source.key)])
+        owner = follow(list(base), self.function)
+        if source.access is Access.ATTRIBUTE and type(source.key) is str:
+            cls = type if isinstance(owner, type) else type(owner)
+            if cls in _SLOTS.get(source.key, ()):
+                return (*base, ["slot", source.key])
+            if isinstance(owner, type):
+                return (*base, ["own", source.key])
+            if issubclass(cls, types.ModuleType):
+                return (*base, ["name", source.key])
+        if source.access is Access.INSTANCE_DICT and issubclass(type(owner), types.ModuleType):
+            return (*base, ["names", "__dict__"])
+        raise NotStoredError(f"{source.text} is read in each call")
+
+    def _direct(self, value: Any) -> Path | None:
+        """Where an object says that it is."""
+        if value is self.function:
+            return _FUNCTION
+        if issubclass(type(value), types.ModuleType):
+            name = self._module_names().get(id(value))
+            return None if name is None else (["module", name],)
+        if type(value) is dict:
+            if value is self.function.__globals__:
+                return (*_FUNCTION, ["slot", "__globals__"])
+            name = value.get("__name__")
+            module = sys.modules.get(name) if type(name) is str else None
+            if module is not None and object.__getattribute__(module, "__dict__") is value:
+                return (["module", name], ["names", "__dict__"])
+            return None
+        owner = getattr(type(value), "__objclass__", None) and value.__objclass__
+        if isinstance(owner, type):  # a descriptor in C
+            base = self._direct(owner)
+            return None if base is None else (*base, ["own", value.__name__])
+        if isinstance(value, type | types.FunctionType | types.BuiltinFunctionType):
+            return self._by_name(value)
+        return None
+
+    def _by_name(self, value: Any) -> Path | None:
+        if isinstance(value, type):
+            module = namespace_of(value).get("__module__") or "builtins"
+            name = vars(type)["__qualname__"].__get__(value)
+        else:
+            module, name = value.__module__, value.__qualname__
+        if type(module) is not str or type(name) is not str or module not in sys.modules:
+            return self._in_c(value) if isinstance(value, types.BuiltinFunctionType) else None
+        path: list[Any] = [["module", module]]
+        kind = "name"
+        for part in name.split("."):
+            path.append([kind, part])
+            kind = "own"
+        for tail in ((), (["slot", "__func__"],)):
+            try:
+                if follow([*path, *tail], self.function) is value:
+                    return (*path, *tail)
+            except DiffersError:
+                continue
+        return self._in_c(value) if isinstance(value, types.BuiltinFunctionType) else None
+
+    def _in_c(self, function: types.BuiltinFunctionType) -> Path | None:
+        """Where a function in C is found by its bare name."""
+        name = function.__name__
+        for module in _OF_TORCH:
+            held = sys.modules.get(module)
+            if held is not None and vars(held).get(name) is function:
+                return (["module", module], ["name", name])
+        return None
+
+    def _module_names(self) -> dict[int, str]:
+        if self._names is None:
+            self._names = {}
+            for name, module in list(sys.modules.items()):
+                self._names.setdefault(id(module), name)
+        return self._names
+
+    def _indexed(self) -> dict[int, Path]:
+        """Objects in the variables of modules, in classes, and in what decorated functions hold."""
+        if self._places is None:
+            self._places = {}
+            self._enter(self.function, _FUNCTION)
+            for name in self.modules:
+                module = sys.modules.get(name)
+                if module is None:
+                    continue
+                held = object.__getattribute__(module, "__dict__")
+                for key, value in list(held.items()):
+                    if type(key) is str:
+                        self._enter(value, (["module", name], ["name", key]))
+                        if isinstance(value, type) and value.__module__ == name:
+                            self._enter_class(value, (["module", name], ["name", key]))
+        return self._places
+
+    def _enter_class(self, cls: type, path: Path) -> None:
+        for key, value in list(namespace_of(cls).items()):
+            if type(key) is str:
+                self._enter(value, (*path, ["own", key]))
+
+    def _enter(self, value: Any, path: Path) -> None:
+        """Note an object, and what it leads to."""
+        assert self._places is not None
+        waiting = [(value, path)]
+        while waiting:
+            value, path = waiting.pop()
+            if is_literal(value) or id(value) in self._places:
+                continue
+            self._places[id(value)] = path
+            self._kept.append(value)
+            waiting += _inner(value, path)
+
+
+def _inner(value: Any, path: Path) -> Iterator[tuple[Any, Path]]:
+    """What functions, cells and descriptors hold."""
+    kind = type(value)
+    if kind is types.FunctionType:
+        closure = value.__closure__ or ()
+        for number, cell in enumerate(closure):
+            yield cell, (*path, ["slot", "__closure__"], ["item", number])
+        wrapped = vars(value).get("__wrapped__")
+        if wrapped is not None:
+            yield wrapped, (*path, ["slot", "__dict__"], ["item", "__wrapped__"])
+        if value.__kwdefaults__ is not None:
+            yield value.__kwdefaults__, (*path, ["slot", "__kwdefaults__"])
+    elif kind is types.CellType:
+        try:
+            held = value.cell_contents
+        except ValueError:
+            return
+        if isinstance(held, type | types.FunctionType | property | staticmethod | classmethod):
+            yield held, (*path, ["slot", "cell_contents"])
+    elif kind in (property, staticmethod, classmethod):
+        names = ("fget", "fset", "fdel") if kind is property else ("__func__",)
+        for name in names:
+            part = getattr(value, name)
+            if part is not None:
+                yield part, (*path, ["slot", name])
+
+
+def _brief(value: Any) -> str:
+    name = getattr(value, "__qualname__", None)
+    kind = type(value).__qualname__
+    return f"{name} (a {kind})" if type(name) is str else f"a {kind}"

@@ -1,0 +1,34 @@
+"""Programs that are in the cache already, without what they were generated from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+import torch
+
+from plait_cpp_codegen.native_runtime import load_runtime
+from plait_cpp_codegen.toolchain import Toolchain
+from plait_utils import DiskCache, find_library_damage
+
+
+def load_stored(
+    library: str, toolchain: Toolchain, cache: DiskCache
+) -> Callable[..., tuple[torch.Tensor, ...]] | None:
+    """What runs a program, by `Executable.library`; None where the cache has no such library.
+
+    Where one of its external calls fails it raises RuntimeError, not the operator's own error, and
+    has changed nothing. Raises ImportError for a library that does not load, and CompilationError
+    where the native runtime is not to be had.
+    """
+    path = cache.get_file(library, ".so")
+    if path is None:
+        return None
+    damage = find_library_damage(path, "plait_signature")
+    if damage is not None:
+        raise ImportError(damage)
+    return load_runtime(toolchain, cache).load_program(str(path), _no_python_call)
+
+
+def _no_python_call(index: int, *given: object) -> NoReturn:
+    raise RuntimeError(f"external call {index} of a stored program failed")
