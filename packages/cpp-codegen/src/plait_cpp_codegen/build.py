@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
 
 import torch
@@ -15,6 +15,7 @@ from plait_cpp_codegen.errors import (
 )
 from plait_cpp_codegen.external import PythonCalls
 from plait_cpp_codegen.external.encode import NotEncodable, encode_call
+from plait_cpp_codegen.external.shims import shim_of
 from plait_cpp_codegen.host import HostWriter
 from plait_cpp_codegen.kernels import kernel_functions, render_kernel
 from plait_cpp_codegen.kernels.attention import attention_of
@@ -30,7 +31,7 @@ from plait_cpp_codegen.outputs import split_outputs
 from plait_cpp_codegen.shared_library import load_cached
 from plait_cpp_codegen.toolchain import Toolchain, find_toolchain
 from plait_cpp_codegen.units import Source
-from plait_ir_lowering import post_order
+from plait_ir_lowering import DType, post_order
 from plait_scheduler import CallExtern, CopyBack, Launch, Program, Step
 from plait_utils import CacheError, DiskCache, Profile, dataclass, stable_hash, warn_once
 
@@ -156,14 +157,17 @@ def _build_native(
         )
     profile.count("cache hits" if hit else "cache misses")
     _, plan = split_outputs(program)
-    alone = plan is None and not any(map(_is_of_python, program.steps))
+    dtypes = {buffer.name: buffer.dtype for buffer in program.buffers}
+    alone = plan is None and not any(_is_of_python(step, dtypes) for step in program.steps)
     around = plan.around(run) if plan else run
     return Executable(program, text, around, cache_hit=hit, library=key if alone else None)
 
 
-def _is_of_python(step: Step) -> bool:
+def _is_of_python(step: Step, dtypes: Mapping[str, DType]) -> bool:
     """Whether a step is a call that only Python can make."""
     if not isinstance(step, CallExtern):
+        return False
+    if shim_of(step, tuple(dtypes[name] for name in step.results if name is not None)):
         return False
     try:
         encode_call(step)

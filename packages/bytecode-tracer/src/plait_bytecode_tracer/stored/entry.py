@@ -19,12 +19,13 @@ from plait_bytecode_tracer.failing import is_pure
 from plait_bytecode_tracer.guards import Guard, Kind, guard_tree
 from plait_bytecode_tracer.outside.tensors import GraphInput
 from plait_bytecode_tracer.state import TraceState
-from plait_bytecode_tracer.stored.codes import code_hash, require_same_everywhere
+from plait_bytecode_tracer.stored.codes import code_hash
 from plait_bytecode_tracer.stored.contents import Contents, file_hash
 from plait_bytecode_tracer.stored.errors import DiffersError, NotStoredError
 from plait_bytecode_tracer.stored.expressions import constants_in, require_simple_body
-from plait_bytecode_tracer.stored.guards import read_guard, write_guard
+from plait_bytecode_tracer.stored.guards import read_guard, sets_in, write_guard
 from plait_bytecode_tracer.stored.literals import literal, value_of
+from plait_bytecode_tracer.stored.orders import require_no_order
 from plait_bytecode_tracer.stored.paths import Finder
 from plait_bytecode_tracer.stored.tables import Reader, Writer, listed
 from plait_bytecode_tracer.values.sources import Constants
@@ -55,14 +56,16 @@ def stored(function: types.FunctionType, capture: Capture) -> dict[str, Any]:
     """
     _require_plain(capture)
     guards = capture.guards
-    codes = [function.__code__, *_inlined(guards)]
-    for code in codes:
-        require_same_everywhere(code)
+    sets = sets_in(guards)
+    functions = [function, *_inlined(guards)]
+    for each in functions:
+        require_no_order(each.__code__, str(each.__module__), sets)
     constants = capture.state.constants.objects
     contents = Contents()
-    for code in codes:
-        contents.note_file(code.co_filename)
-    writer = Writer(Finder(function, _modules(function, guards)), contents, constants)
+    for each in functions:
+        contents.note_file(each.__code__.co_filename)
+    finder = Finder(function, _modules(function, guards), _classes(guards))
+    writer = Writer(finder, contents, constants)
     written = [write_guard(writer, guard) for guard in guards]
     inputs = [writer.source(source) for source in capture.given]
     used = dict.fromkeys(_used(writer, guards))
@@ -119,13 +122,19 @@ def _require_plain(capture: Capture) -> None:
     require_simple_body(capture.body)
 
 
-def _inlined(guards: tuple[Guard, ...]) -> Iterator[types.CodeType]:
-    """The code that was traced, but for that of the function itself."""
+def _inlined(guards: tuple[Guard, ...]) -> Iterator[types.FunctionType]:
+    """The functions that were traced through."""
     for guard in guards:
-        if guard.kind is Kind.FUNCTION and isinstance(guard.expected, tuple):
-            code = guard.expected[0]
-            if isinstance(code, types.CodeType):
-                yield code
+        if guard.kind is Kind.FUNCTION and guard.source is not None:
+            function = guard.source.key
+            if type(function) is types.FunctionType:
+                yield function
+
+
+def _classes(guards: tuple[Guard, ...]) -> list[type]:
+    """The classes of which something was read."""
+    keys = [guard.source.key for guard in guards if guard.source is not None]
+    return list(dict.fromkeys(key for key in keys if isinstance(key, type)))
 
 
 def _modules(function: types.FunctionType, guards: tuple[Guard, ...]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
@@ -19,13 +19,16 @@ from plait_bytecode_tracer.guards import (
     StoragePattern,
     TensorFacts,
     class_attribute,
+    exact_key,
 )
 from plait_bytecode_tracer.outside.modes import forward_level
 from plait_bytecode_tracer.stored.errors import DiffersError, NotStoredError
 from plait_bytecode_tracer.stored.expressions import require_reading
-from plait_bytecode_tracer.stored.literals import literal, value_of
+from plait_bytecode_tracer.stored.literals import is_literal, literal, value_of
+from plait_bytecode_tracer.stored.orders import OF_PROCESSES
+from plait_bytecode_tracer.stored.paths import follow, shown
 from plait_bytecode_tracer.stored.tables import Reader, Writer, listed
-from plait_bytecode_tracer.values.sources import Source
+from plait_bytecode_tracer.values.sources import Access, Source
 from plait_utils import dataclass
 
 _KINDS = {kind.value: kind for kind in Kind}
@@ -37,7 +40,6 @@ _ASKING = re.compile(
 _ASKED_OF = ("torch", "plait_bytecode_tracer", "sys")
 """The packages that these are of."""
 _FORWARD_LEVEL = "forward level"
-_SETS = (set, frozenset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ class Form:
 def write_guard(writer: Writer, guard: Guard) -> Any:
     """A guard as JSON. Raises NotStoredError for what cannot be told to another process."""
     form = _FORMS.get(guard.kind)
+    if any(guard.expected is each for each in OF_PROCESSES.values()) and not _by_name(guard):
+        raise NotStoredError(f"code that may see hashes or addresses: {guard.text}")
     if form is None:
         raise NotStoredError(f"a guard of the kind {guard.kind.value!r}: {guard.text}")
     try:
@@ -70,6 +74,32 @@ def read_guard(reader: Reader, data: Any) -> Guard:
         raise DiffersError("a guard that is none")
     source = None if number is None else reader.source(number)
     return Guard(source, kind, form.read(reader, source, expected), text, line)
+
+
+def _by_name(guard: Guard) -> bool:
+    """Whether code reads a builtin by its own name, or asks for a class: `orders` sees the first,
+    and what the second tells is how the object may be read."""
+    named = guard.source is not None and guard.source.key == guard.expected.__name__  # type: ignore[attr-defined]
+    return named or guard.kind is Kind.TYPE
+
+
+def sets_in(guards: Sequence[Guard]) -> frozenset[str]:
+    """The names of global variables that are sets. Raises NotStoredError for other sets."""
+    found: set[str] = set()
+    for guard in guards:
+        if guard.kind is Kind.TYPE and guard.expected in (set, frozenset):
+            source = guard.source
+            table = None if source is None else source.base
+            if source is None or type(source.key) is not str or not _is_namespace(table):
+                raise NotStoredError(f"each process has an order of its own: {guard.text}")
+            found.add(source.key)
+    return frozenset(found)
+
+
+def _is_namespace(source: Source | None) -> bool:
+    """Whether a source is the variables of a module."""
+    is_constant = source is not None and source.access is Access.CONSTANT
+    return is_constant and source is not None and type(source.key) is dict
 
 
 def _write_literal(writer: Writer, guard: Guard) -> Any:
@@ -103,8 +133,6 @@ def _read_object(reader: Reader, source: Source | None, data: Any) -> object:
 
 
 def _write_type(writer: Writer, guard: Guard) -> Any:
-    if guard.expected in _SETS:
-        raise NotStoredError("each process has an order of its own for sets")
     return writer.object(guard.expected)
 
 
@@ -116,12 +144,35 @@ def _read_type(reader: Reader, source: Source | None, data: Any) -> object:
 
 
 def _write_keys(writer: Writer, guard: Guard) -> Any:
-    assert isinstance(guard.expected, tuple)
-    return [literal(key) for key in guard.expected]
+    assert isinstance(guard.expected, tuple) and guard.source is not None
+    keys = [writer.key(key) for key in guard.expected]
+    path = None
+    try:
+        path = list(writer.finder.source_path(guard.source))
+        is_set = isinstance(follow(path, writer.finder.function), set | frozenset)
+    except (NotStoredError, DiffersError):
+        is_set = False  # those of calls are refused by their types
+    return [path if is_set else None, keys]
 
 
 def _read_keys(reader: Reader, source: Source | None, data: Any) -> object:
-    return tuple(map(value_of, listed(data)))
+    path, keys = listed(data, 2)
+    wanted = tuple(map(reader.key, listed(keys)))
+    if path is None:
+        return wanted
+    # The elements in the order in which they lie here, which the code does not see.
+    found = follow(path, reader.function)
+    if type(found) not in (set, frozenset) or len(found) != len(wanted):
+        raise DiffersError(f"the elements of {shown(path)} changed")
+    here = {_of_element(each): each for each in found}
+    if here.keys() != set(map(_of_element, wanted)):
+        raise DiffersError(f"the elements of {shown(path)} changed")
+    return tuple(found)
+
+
+def _of_element(value: object) -> Hashable:
+    """What tells elements apart: literals by their values, other objects by themselves."""
+    return exact_key(value) if is_literal(value) else id(value)
 
 
 def _write_key(writer: Writer, guard: Guard) -> Any:

@@ -6,12 +6,14 @@ and functions, cells, and items of Python's own dicts and tuples.
 
 from __future__ import annotations
 
+import contextvars
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from typing import Any
 
+from plait_bytecode_tracer.guards import class_attribute
 from plait_bytecode_tracer.stored.contents import namespace_of
 from plait_bytecode_tracer.stored.errors import DiffersError, NotStoredError
 from plait_bytecode_tracer.stored.literals import is_literal, literal, value_of
@@ -83,11 +85,21 @@ def _step(value: Any, kind: str, key: Any) -> Any:
     if kind == "slot":
         cls = type if isinstance(value, type) else type(value)
         return _SLOTS[key][cls](value)
+    if kind == "field":  # of an instance
+        return _fields_of(value)[key]
     if kind == "names" and issubclass(type(value), types.ModuleType):
         return object.__getattribute__(value, "__dict__")
     if kind == "item" and type(value) in _TABLES:
         return value[value_of(key)]
     raise TypeError(kind)
+
+
+def _fields_of(value: Any) -> Any:
+    """What an instance itself holds, past whatever its class says."""
+    table = class_attribute(type(value), "__dict__")
+    if type(table) is not types.GetSetDescriptorType:
+        raise TypeError("an instance without fields")
+    return table.__get__(value)
 
 
 @dataclass(slots=True)
@@ -102,6 +114,8 @@ class Finder:
 
     function: types.FunctionType
     modules: Iterable[str]
+    classes: Iterable[type] = ()
+    """In which is looked as well."""
     _names: dict[int, str] | None = None
     """Of modules, by their ids."""
     _places: dict[int, Path] | None = None
@@ -151,11 +165,15 @@ class Finder:
         if type(value) is dict:
             if value is self.function.__globals__:
                 return (*_FUNCTION, ["slot", "__globals__"])
+            if value is sys.modules:
+                return (["module", "sys"], ["name", "modules"])
             name = value.get("__name__")
             module = sys.modules.get(name) if type(name) is str else None
             if module is not None and object.__getattribute__(module, "__dict__") is value:
                 return (["module", name], ["names", "__dict__"])
             return None
+        if type(value) is object:
+            return self._sentinel(value)
         owner = getattr(type(value), "__objclass__", None) and value.__objclass__
         if isinstance(owner, type):  # a descriptor in C
             base = self._direct(owner)
@@ -184,6 +202,15 @@ class Finder:
             except DiffersError:
                 continue
         return self._in_c(value) if isinstance(value, types.BuiltinFunctionType) else None
+
+    def _sentinel(self, value: object) -> Path | None:
+        """Where the tracer has an object of its own that stands for something."""
+        for module, held in list(sys.modules.items()):
+            if module.startswith("plait_bytecode_tracer"):
+                for name, each in vars(held).items():
+                    if each is value:
+                        return (["module", module], ["name", name])
+        return None
 
     def _in_c(self, function: types.BuiltinFunctionType) -> Path | None:
         """Where a function in C is found by its bare name."""
@@ -216,6 +243,11 @@ class Finder:
                         self._enter(value, (["module", name], ["name", key]))
                         if isinstance(value, type) and value.__module__ == name:
                             self._enter_class(value, (["module", name], ["name", key]))
+            for cls in self.classes:
+                path = self._direct(cls) or self._places.get(id(cls))
+                for number, base in enumerate(vars(type)["__mro__"].__get__(cls)):
+                    if path is not None:
+                        self._enter_class(base, (*path, ["slot", "__mro__"], ["item", number]))
         return self._places
 
     def _enter_class(self, cls: type, path: Path) -> None:
@@ -255,12 +287,25 @@ def _inner(value: Any, path: Path) -> Iterator[tuple[Any, Path]]:
             return
         if isinstance(held, type | types.FunctionType | property | staticmethod | classmethod):
             yield held, (*path, ["slot", "cell_contents"])
+    elif kind.__flags__ & _HEAP_TYPE and not isinstance(value, type | types.ModuleType):
+        try:
+            fields = _fields_of(value)
+        except TypeError:
+            return
+        for key, held in list(fields.items()):
+            if type(held) in _FIELDS and type(key) is str:
+                yield held, (*path, ["field", key])
     elif kind in (property, staticmethod, classmethod):
         names = ("fget", "fset", "fdel") if kind is property else ("__func__",)
         for name in names:
             part = getattr(value, name)
             if part is not None:
                 yield part, (*path, ["slot", name])
+
+
+_HEAP_TYPE = 1 << 9
+_FIELDS = (contextvars.ContextVar, object)
+"""What is looked for in instances that modules hold: what is compared by identity alone."""
 
 
 def _brief(value: Any) -> str:
