@@ -78,6 +78,10 @@ class WarmStart:
         if not found:
             self._explain(facts, cache)
 
+    def missed(self, reason: str) -> None:
+        """Why a stored entry was of no use to a call."""
+        self._tell(f"a stored entry does not fit: {reason}")
+
     def keep(
         self, function: types.FunctionType, capture: Capture, run: Callable[..., Any] | None
     ) -> None:

@@ -26,6 +26,9 @@ class Keeper(Protocol):
     def entries(self, function: types.FunctionType) -> Iterator[Kept]:
         """The entries of a function that may fit its calls. Raises nothing."""
 
+    def missed(self, reason: str) -> None:
+        """Why a stored entry was of no use to a call."""
+
     def keep(
         self, function: types.FunctionType, capture: Capture, run: Callable[..., Any] | None
     ) -> None:

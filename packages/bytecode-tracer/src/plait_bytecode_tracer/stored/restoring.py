@@ -57,9 +57,7 @@ def restored_entry(
             probe = Entry(again, capture, None)
             failed = failed_guard(probe, values)
             if failed is not None:
-                get_logger("tracer").info(
-                    "a stored entry of %s does not fit: %s", function.__name__, failed
-                )
+                keeper.missed(str(failed))
                 continue
             run = kept.load()
             if run is None:

@@ -1,0 +1,290 @@
+"""What one process has traced another does without tracing, and only where all is as it was."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import plait
+from plait_bytecode_tracer import compiled_function_of
+from plait_utils import DiskCache
+
+PROGRAMS = Path(__file__).parent / "warm_start"
+WARM = {"warm_start": True}
+
+
+def started(folder, names=(), **environment):
+    """A process that runs cases in a folder."""
+    return subprocess.Popen(
+        [sys.executable, "driver.py", "cases", *names],
+        cwd=folder,
+        env={**os.environ, "PLAIT_VERIFY": "0", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def results(process):
+    output, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    return json.loads(output.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("programs")
+    shutil.copytree(PROGRAMS, made, dirs_exist_ok=True)
+    return made
+
+
+@pytest.fixture(scope="module")
+def runs(folder):
+    """The results of a first process, and of a second one in which much is not as it was."""
+    cache = {"PLAIT_CACHE_DIR": str(folder / "cache")}
+    first = results(started(folder, PHASE="0", PYTHONHASHSEED="1", **cache))
+    helpers = folder / "case_helpers.py"
+    helpers.write_text(helpers.read_text().replace("x.sin()", "x.exp()"))
+    second = results(started(folder, PHASE="1", PYTHONHASHSEED="2", **cache))
+    return first, second
+
+
+def wrong(found):
+    return {name: each for name, each in found.items() if not each.get("same")}
+
+
+def test_results_are_those_of_eager_whatever_changed_between_two_processes(runs):
+    first, second = runs
+    assert len(first) == len(second) > 40
+    assert not wrong(first)
+    assert not wrong(second)
+
+
+def test_what_is_as_it_was_is_not_traced(runs):
+    _, second = runs
+    stays = [name for name in second if name.endswith(("_stays", "_stay"))]
+    assert len(stays) > 5
+    traced = [name for name in stays if second[name]["traced"] or not second[name]["restored"]]
+    assert traced == []
+
+
+def test_what_changed_is_traced(runs):
+    _, second = runs
+    changed = [name for name in second if not name.endswith(("_stays", "_stay"))]
+    assert [name for name in changed if not second[name]["traced"]] == []
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        ("case_edited_helper", "case_helpers.py changed"),
+        ("case_defaults_of_helper", "cases._defaulted changed: its defaults"),
+        ("case_function_of_exec", "cases.made changed: its code"),
+        ("case_base_class", "cases.Inheriting changed"),
+        ("case_compiled_lambda", "no stored entry is for this: code"),
+        ("case_global", "SCALE == 2.0 no longer holds: now 3.0"),
+    ],
+)
+def test_a_report_says_why_a_stored_entry_was_of_no_use(runs, case, words):
+    _, second = runs
+    assert any(words in text for text in second[case]["notices"]), second[case]["notices"]
+
+
+def test_circumstances_that_differ_are_told(folder, runs):
+    """Threads and variables of the environment may shape code."""
+    cache = {"PLAIT_CACHE_DIR": str(folder / "cache"), "PHASE": "1"}
+    found = results(started(folder, ["case_plain_stays"], OMP_NUM_THREADS="1", **cache))
+    case = found["case_plain_stays"]
+    assert case["same"]
+    assert case["traced"]
+    assert any("environment: " in text for text in case["notices"])
+
+
+def test_processes_that_store_at_once_or_are_killed_leave_what_can_be_used(folder, tmp_path):
+    names = ["case_plain_stays", "case_decorated_stays"]
+    cache = {"PLAIT_CACHE_DIR": str(tmp_path / "cache"), "PHASE": "0"}
+    several = [started(folder, names, **cache) for _ in range(3)]
+    time.sleep(2.5)
+    several[0].send_signal(signal.SIGKILL)
+    several[0].communicate()
+    for process in several[1:]:
+        assert not wrong(results(process))
+    found = results(started(folder, names, **cache))
+    assert not wrong(found)
+    assert [each["restored"] for each in found.values()] == [True, True]
+
+
+# In one process: a function that is compiled anew finds what was stored for it before.
+
+
+def polynomial(x):
+    return (x * 2 + 1).sin() * x.abs().sum(-1, keepdim=True)
+
+
+def entry_file(cache):
+    """The files that hold entries: those of JSON with guards."""
+    files = [path for path in Path(cache.root).rglob("*.bin") if b'"guards"' in path.read_bytes()]
+    assert files
+    return max(files, key=lambda path: path.stat().st_mtime)
+
+
+@pytest.fixture
+def warm(monkeypatch, tmp_path):
+    """A cache of its own, and no verifiers, under which nothing is stored."""
+    monkeypatch.setenv("PLAIT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("PLAIT_VERIFY", "0")
+    return DiskCache()
+
+
+def is_restored(compiled):
+    return "trace" not in compiled_function_of(compiled).profile.seconds()
+
+
+def test_nothing_is_stored_unless_asked_for(warm):
+    x = torch.randn(3, 5)
+    plait.compile(polynomial)(x)
+    again = plait.compile(polynomial, options=WARM)
+    again(x)
+    assert not is_restored(again)
+
+
+def test_a_function_that_is_compiled_again_is_restored_and_reset_traces(warm):
+    x = torch.randn(3, 5)
+    torch.testing.assert_close(plait.compile(polynomial, options=WARM)(x), polynomial(x))
+    again = plait.compile(polynomial, options=WARM)
+    torch.testing.assert_close(again(x), polynomial(x))
+    assert is_restored(again)
+    report = plait.report(again)
+    assert report.graphs[0].cache_hit
+    assert "extern" in report.graphs[0].record.code.source
+    assert report.guards
+    assert "was restored from the cache" in str(report)
+    compiled_function_of(again).reset()
+    torch.testing.assert_close(again(x), polynomial(x))
+    assert not is_restored(again)
+
+
+def test_other_sizes_become_symbolic_behind_a_restored_entry(warm):
+    plait.compile(polynomial, options=WARM)(torch.randn(3, 5))
+    again = plait.compile(polynomial, options=WARM)
+    again(torch.randn(3, 5))
+    for rows in (7, 9, 11):
+        x = torch.randn(rows, 5)
+        torch.testing.assert_close(again(x), polynomial(x))
+    assert len(compiled_function_of(again).entries) == 2
+
+
+def test_several_specialisations_of_a_function_are_stored(warm):
+    given = [torch.randn(3, 5), torch.randn(3, 5, dtype=torch.float64), torch.randn(4)]
+    first = plait.compile(polynomial, options=WARM)
+    for x in given:
+        first(x)
+    again = plait.compile(polynomial, options=WARM)
+    for x in given:
+        torch.testing.assert_close(again(x), polynomial(x))
+    assert is_restored(again)
+
+
+def test_options_are_told_apart(warm):
+    x = torch.randn(3, 5)
+    plait.compile(polynomial, options=WARM)(x)
+    other = plait.compile(polynomial, options={**WARM, "fusion": False})
+    other(x)
+    assert not is_restored(other)
+
+
+def test_another_version_of_torch_or_processor_is_another_key(warm, monkeypatch):
+    x = torch.randn(3, 5)
+    plait.compile(polynomial, options=WARM)(x)
+    monkeypatch.setattr(torch, "__version__", "1.0")
+    other = plait.compile(polynomial, options=WARM)
+    other(x)
+    assert not is_restored(other)
+    assert any("torch: 1.0" in text for text in plait.report(other).notices)
+    monkeypatch.undo()
+
+
+def test_a_library_that_is_gone_means_a_trace(warm):
+    x = torch.randn(3, 5)
+    first = plait.compile(polynomial, options=WARM)
+    first(x)
+    library = plait.report(first).graphs[0].record.code.library
+    warm.remove(library, ".so")
+    again = plait.compile(polynomial, options=WARM)
+    torch.testing.assert_close(again(x), polynomial(x))
+    assert not is_restored(again)
+
+
+def test_entries_that_say_something_else_are_refused_or_right(warm):
+    """Whatever stands in a file: a call gives eager's result, or is traced."""
+    x = torch.randn(3, 5)
+    plait.compile(polynomial, options=WARM)(x)
+    path = entry_file(warm)
+    sound = json.loads(path.read_bytes())
+    key = next(
+        f"{each} {slot}" for each in _keys(polynomial) for slot in range(4) if warm.get(f"{each} {slot}")
+    )
+    choose = random.Random(0)
+    values = [None, -1, 10**9, "x", "_c0", [], [[]], {}, ["at", [["module", "os"], ["name", "abort"]]]]
+    for _ in range(60):
+        data = json.loads(json.dumps(sound))
+        place = data["entry"]
+        for _ in range(choose.randrange(1, 6)):
+            keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+            if not keys:
+                break
+            at = choose.choice(keys)
+            if isinstance(place[at], dict | list) and choose.random() < 0.8:
+                place = place[at]
+            else:
+                place[at] = choose.choice(values)
+                break
+        warm.put(key, json.dumps(data).encode())
+        again = plait.compile(polynomial, options={**WARM, "recompile_limit": 8})
+        torch.testing.assert_close(again(x), polynomial(x))
+    for data in (b"", b"{", b"[]", b"null", b'{"library": 3, "entry": {}}', b"\xff\x00"):
+        warm.put(key, data)
+        torch.testing.assert_close(plait.compile(polynomial, options=WARM)(x), polynomial(x))
+
+
+def _keys(function):
+    from plait.circumstances import circumstances
+    from plait.options import check_arguments
+    from plait.warm import _key
+
+    request = check_arguments(False, None, "default", None, WARM)
+    return [_key(circumstances(request, function))]
+
+
+def test_a_cache_that_cannot_be_written_or_is_gone_does_no_harm(warm, monkeypatch, tmp_path):
+    x = torch.randn(3, 5)
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("PLAIT_CACHE_DIR", str(blocked))
+    torch.testing.assert_close(plait.compile(polynomial, options=WARM)(x), polynomial(x))
+
+
+def test_an_error_of_a_restored_program_is_that_of_eager(warm):
+    table = torch.arange(12.0).reshape(4, 3)
+
+    def picked(index):
+        return table[index] * 2
+
+    plait.compile(picked, options=WARM)(torch.tensor([0, 3]))
+    again = plait.compile(picked, options=WARM)
+    assert torch.equal(again(torch.tensor([1, 2])), picked(torch.tensor([1, 2])))
+    assert is_restored(again)
+    with pytest.raises(IndexError) as expected:
+        picked(torch.tensor([0, 4]))
+    with pytest.raises(IndexError) as raised:
+        again(torch.tensor([0, 4]))
+    assert str(raised.value).splitlines()[0] == str(expected.value).splitlines()[0]
+    assert torch.equal(again(torch.tensor([1, 3])), picked(torch.tensor([1, 3])))
