@@ -10,6 +10,7 @@ import os
 
 import case_helpers as helpers
 import torch
+from case_others import shifted
 from torch import nn
 
 PHASE = int(os.environ.get("PHASE", "0"))
@@ -40,7 +41,7 @@ class Block(nn.Module):
         self.scale = scale
 
     def forward(self, x, *, shift=0.5):
-        return self.norm(self.linear(x) * self.scale + helpers.shifted(x)) + shift
+        return self.norm(self.linear(x) * self.scale + shifted(x)) + shift
 
 
 def case_block_stays():
@@ -91,6 +92,13 @@ def case_pair_of_results_stays():
         return x.sin(), x.sum(0)
 
     return f, (X,)
+
+
+def case_dict_of_results_stays():
+    def f(x):
+        return {"first": x.sin(), "rest": [x.sum(0), x]}.values()
+
+    return (lambda x: list(f(x))), (X,)
 
 
 def case_no_grad_stays():
@@ -385,3 +393,29 @@ def case_index_out_of_range():
         return table[index] * 2
 
     return f, (torch.tensor([0, 3 + PHASE]),)
+
+
+def case_size_of_tuple_default():
+    def f(x):
+        return sized(x)
+
+    return f, (X,)
+
+
+def sized(x, sizes=(1, 2 + PHASE)):
+    return x.sin() * sizes[1]
+
+
+def case_attribute_of_module():
+    helpers.LEVEL = 2.0 + PHASE
+
+    def f(x):
+        return x.sin() * helpers.LEVEL
+
+    return f, (X,)
+
+
+def case_buffer():
+    model = nn.BatchNorm1d(6).requires_grad_(False).eval()
+    model.running_mean += PHASE
+    return model, (X,)

@@ -68,7 +68,9 @@ def stored(function: types.FunctionType, capture: Capture) -> dict[str, Any]:
     writer = Writer(finder, contents, constants)
     written = [write_guard(writer, guard) for guard in guards]
     inputs = [writer.source(source) for source in capture.given]
-    used = dict.fromkeys(_used(writer, guards))
+    used = dict.fromkeys(
+        [*_used(writer, guards), *(n for line in capture.body for n in constants_in(line))]
+    )
     named = [[name, writer.object(constants[name])] for name in used if name in constants]
     return {
         "code": code_hash(function.__code__),

@@ -21,7 +21,13 @@ _NODES = (
     *(ast.Expression, ast.Load, ast.Constant, ast.Subscript, ast.Compare, ast.Is, ast.IsNot),
     *(ast.UnaryOp, ast.Not, ast.In, ast.NotIn, ast.Eq),
 )
-_BODY = re.compile(r"return (_out\[\d+\]|[\[(](_out\[\d+\], )*(_out\[\d+\],?)?[\])])")
+_VALUE = r"(_out\[\d+\]|_[acr]\d+)"
+_VALUES = rf"({_VALUE}(, {_VALUE})*,?)?"
+_LINE = re.compile(
+    rf"return {_VALUE}|_r\d+ = (\(\)|\[\]|\{{\}}|\({_VALUES}\))|"
+    rf"_r\d+\.extend\(\[{_VALUES}\]\)|_r\d+\[_c\d+\] = {_VALUE}"
+)
+"""What may come after a graph: tuples, lists and dicts of what there is are made, and returned."""
 
 
 def constants_in(code: str) -> list[str]:
@@ -41,9 +47,11 @@ def require_reading(code: str, constants: Mapping[str, object]) -> None:
 
 
 def require_simple_body(body: Any) -> None:
-    """Refuse what comes after a graph, but that its outputs are returned. Raises NotStoredError."""
-    if len(body) != 1 or not _BODY.fullmatch(body[0]):
-        raise NotStoredError("what the call does after its graph")
+    """Refuse what comes after a graph, but that its outputs are returned, in containers that are
+    made for them. Raises NotStoredError."""
+    for line in body:
+        if not _LINE.fullmatch(line):
+            raise NotStoredError(f"what the call does after its graph: {line}")
 
 
 def _is_reading(node: ast.AST, constants: Mapping[str, object]) -> bool:
