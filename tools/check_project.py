@@ -22,6 +22,7 @@ PUBLIC_SUBMODULES = frozenset(
     {
         *("plait_utils.fake", "plait_utils.meta_kernels", "plait_utils.numerics"),
         *("plait_utils.config", "plait_fx_passes.backends", "plait_fx_passes.tools"),
+        "plait_bytecode_tracer.stored",
         *(
             "plait_scheduler.host",
             "plait_utils.wrappings",

@@ -42,7 +42,8 @@ def run(make):
     )
     seconds = compiled_function_of(compiled).profile.seconds()
     report = plait.report(compiled)
-    assert str(report) and report.html()
+    assert str(report)
+    assert report.html()
     return {
         "traced": "trace" in seconds,
         "same": same and raised is None,

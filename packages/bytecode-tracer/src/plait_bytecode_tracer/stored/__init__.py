@@ -3,7 +3,7 @@
 from plait_bytecode_tracer.stored.codes import code_hash
 from plait_bytecode_tracer.stored.entry import StoredEntry, restored, stored
 from plait_bytecode_tracer.stored.errors import DiffersError, NotStoredError
-from plait_bytecode_tracer.stored.keeping import Kept, Keeper
+from plait_bytecode_tracer.stored.keeping import Keeper, Kept
 
 __all__ = [
     "DiffersError",

@@ -47,6 +47,8 @@ class Contents:
     files: dict[str, str] = field(default_factory=dict)
     _known: dict[int, tuple[object, Any]] = field(default_factory=dict)
     """By the object's id, with the object, which so keeps it."""
+    _owns: dict[type, str] = field(default_factory=dict)
+    """What classes themselves define, without their bases."""
 
     def of(self, value: Any) -> Any:
         """The content of an object as JSON. Raises NotStoredError where it cannot be told."""
@@ -105,18 +107,21 @@ class Contents:
         known = self._known.get(-id(cls))
         if known is None:
             chain = [*_bases(cls), *_bases(type(cls))]
-            parts = [self._own(each) for each in dict.fromkeys(chain)]
-            known = (cls, stable_hash(*parts))
+            known = (cls, stable_hash([self._own(each) for each in dict.fromkeys(chain)]))
             self._known[-id(cls)] = known
         text: str = known[1]
         return text
 
-    def _own(self, cls: type) -> list[Any]:
-        held = namespace_of(cls)
-        named = [str(held.get("__module__")), _name_of(cls), cls.__flags__ & _HEAP_TYPE]
-        if not cls.__flags__ & _HEAP_TYPE:
-            return named
-        return [*named, *([str(n), self._held(v)] for n, v in held.items() if n not in _PASSING)]
+    def _own(self, cls: type) -> str:
+        """A hash of what a class itself defines."""
+        known = self._owns.get(cls)
+        if known is None:
+            held = namespace_of(cls)
+            parts = [f"{held.get('__module__')} {_name_of(cls)} {cls.__flags__ & _HEAP_TYPE}"]
+            if cls.__flags__ & _HEAP_TYPE:
+                parts += [f"{n} {self._held(v)}" for n, v in held.items() if n not in _PASSING]
+            known = self._owns[cls] = stable_hash(parts)
+        return known
 
     def _held(self, value: Any) -> str:
         """What a class holds under a name, briefly: functions by their places in files."""

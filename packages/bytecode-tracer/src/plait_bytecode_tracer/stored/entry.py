@@ -64,14 +64,14 @@ def stored(function: types.FunctionType, capture: Capture) -> dict[str, Any]:
     contents = Contents()
     for each in functions:
         contents.note_file(each.__code__.co_filename)
-    finder = Finder(function, _modules(function, guards), _classes(guards))
+    finder = Finder(function, functions, _classes(guards), _modules(function, guards))
     writer = Writer(finder, contents, constants)
     written = [write_guard(writer, guard) for guard in guards]
     inputs = [writer.source(source) for source in capture.given]
     used = dict.fromkeys(
         [*_used(writer, guards), *(n for line in capture.body for n in constants_in(line))]
     )
-    named = [[name, writer.object(constants[name])] for name in used if name in constants]
+    named = [[name, writer.number(constants[name])] for name in used if name in constants]
     return {
         "code": code_hash(function.__code__),
         "files": contents.files,

@@ -125,26 +125,27 @@ def _typed(data: Any, kind: type) -> Any:
 
 
 def _write_object(writer: Writer, guard: Guard) -> Any:
-    return writer.object(guard.expected, guard.source)
+    return writer.number(guard.expected, guard.source)
 
 
 def _read_object(reader: Reader, source: Source | None, data: Any) -> object:
-    return reader.object(data)
+    return reader.found(data)
 
 
 def _write_type(writer: Writer, guard: Guard) -> Any:
-    return writer.object(guard.expected)
+    return writer.number(guard.expected)
 
 
 def _read_type(reader: Reader, source: Source | None, data: Any) -> object:
-    found = reader.object(data)
+    found = reader.found(data)
     if not isinstance(found, type):
         raise DiffersError("not a class")
     return found
 
 
 def _write_keys(writer: Writer, guard: Guard) -> Any:
-    assert isinstance(guard.expected, tuple) and guard.source is not None
+    assert isinstance(guard.expected, tuple)
+    assert guard.source is not None
     keys = [writer.key(key) for key in guard.expected]
     path = None
     try:
@@ -184,7 +185,8 @@ def _read_key(reader: Reader, source: Source | None, data: Any) -> object:
 
 
 def _write_class_attribute(writer: Writer, guard: Guard) -> Any:
-    assert isinstance(guard.expected, tuple) and guard.source is not None
+    assert isinstance(guard.expected, tuple)
+    assert guard.source is not None
     name, found = guard.expected
     return [name, None if found is ABSENT else [writer.contents.of(found)]]
 
@@ -204,11 +206,11 @@ def _read_class_attribute(reader: Reader, source: Source | None, data: Any) -> o
 
 def _write_pair(writer: Writer, guard: Guard) -> Any:
     assert isinstance(guard.expected, tuple)
-    return [writer.object(each) for each in guard.expected]
+    return [writer.number(each) for each in guard.expected]
 
 
 def _read_pair(reader: Reader, source: Source | None, data: Any) -> object:
-    return tuple(reader.object(each) for each in listed(data, 2))
+    return tuple(reader.found(each) for each in listed(data, 2))
 
 
 def _write_function(writer: Writer, guard: Guard) -> Any:
@@ -217,11 +219,11 @@ def _write_function(writer: Writer, guard: Guard) -> Any:
         raise NotStoredError("a function that is read in each call")
     if any(a is not b for a, b in zip(_parts(function), guard.expected, strict=True)):
         raise NotStoredError("the function has been changed meanwhile")
-    return writer.object(function)
+    return writer.number(function)
 
 
 def _read_function(reader: Reader, source: Source | None, data: Any) -> object:
-    function = reader.object(data)
+    function = reader.found(data)
     if source is None or source.key is not function or type(function) is not types.FunctionType:
         raise DiffersError("not a function")
     return _parts(function)
@@ -237,7 +239,7 @@ def _write_tensor(writer: Writer, guard: Guard) -> Any:
     if not all(type(size) is int for size in (*facts.shape, *facts.stride)):
         raise NotStoredError("sizes that are symbolic")
     return [
-        *(writer.object(facts.cls), literal(facts.dtype), list(facts.shape), list(facts.stride)),
+        *(writer.number(facts.cls), literal(facts.dtype), list(facts.shape), list(facts.stride)),
         *(literal(facts.device), facts.requires_grad),
     ]
 
@@ -294,18 +296,19 @@ def _write_mode(writer: Writer, guard: Guard) -> Any:
     assert isinstance(mode, Mode)
     if mode.function is forward_level:
         return [_FORWARD_LEVEL, [], literal(mode.value)]
-    function, given = mode.function, ()
+    function: Any = mode.function
+    given: tuple[Any, ...] = ()
     if type(function) is functools.partial and not function.keywords:
         function, given = function.func, function.args
     _require_asking(function)
-    return [writer.object(function), literal(tuple(given)), literal(mode.value)]
+    return [writer.number(function), literal(tuple(given)), literal(mode.value)]
 
 
 def _read_mode(reader: Reader, source: Source | None, data: Any) -> object:
     number, given, value = listed(data, 3)
     if number == _FORWARD_LEVEL:
         return Mode(forward_level, value_of(value))
-    function, arguments = reader.object(number), value_of(given)
+    function, arguments = reader.found(number), value_of(given)
     try:
         _require_asking(function)
     except NotStoredError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextvars
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -108,23 +108,27 @@ class Finder:
 
     Args:
         function: what is compiled.
-        modules: names of modules in whose variables, classes and decorated functions is looked for
-            what does not say where it is.
+        functions: what was traced through.
+        classes: of which something was read.
+        modules: names of modules whose variables and classes may hold what was read.
     """
 
     function: types.FunctionType
-    modules: Iterable[str]
-    classes: Iterable[type] = ()
-    """In which is looked as well."""
+    functions: Sequence[types.FunctionType] = ()
+    classes: Sequence[type] = ()
+    modules: Sequence[str] = ()
     _names: dict[int, str] | None = None
     """Of modules, by their ids."""
-    _places: dict[int, Path] | None = None
-    """By the objects' ids, once they were looked for."""
+    _places: dict[int, Path] = field(default_factory=dict)
+    """By the objects' ids, of those that were entered."""
+    _searching: Iterator[str] | None = None
+    _classes: set[int] = field(default_factory=set)
+    """Those whose namespaces were gone through, by their ids."""
     _kept: list[Any] = field(default_factory=list)
 
     def path(self, value: Any) -> Path:
         """Where an object is. Raises NotStoredError where that cannot be told."""
-        found = self._direct(value) or self._indexed().get(id(value))
+        found = self._direct(value) or self._indexed(value)
         if found is None:
             raise NotStoredError(f"it is not known where {_brief(value)} is to be found")
         if follow(list(found), self.function) is not value:
@@ -228,40 +232,63 @@ class Finder:
                 self._names.setdefault(id(module), name)
         return self._names
 
-    def _indexed(self) -> dict[int, Path]:
-        """Objects in the variables of modules, in classes, and in what decorated functions hold."""
-        if self._places is None:
-            self._places = {}
-            self._enter(self.function, _FUNCTION)
-            for name in self.modules:
-                module = sys.modules.get(name)
-                if module is None:
-                    continue
-                held = object.__getattribute__(module, "__dict__")
-                for key, value in list(held.items()):
-                    if type(key) is str:
-                        self._enter(value, (["module", name], ["name", key]))
-                        if isinstance(value, type) and value.__module__ == name:
-                            self._enter_class(value, (["module", name], ["name", key]))
-            for cls in self.classes:
-                path = self._direct(cls) or self._places.get(id(cls))
-                for number, base in enumerate(vars(type)["__mro__"].__get__(cls)):
-                    if path is not None:
-                        self._enter_class(base, (*path, ["slot", "__mro__"], ["item", number]))
-        return self._places
+    def _indexed(self, value: Any) -> Path | None:
+        """Where an object is that does not say so: it is looked for from near to far."""
+        while id(value) not in self._places:
+            if self._searching is None:
+                self._searching = self._search()
+            if next(self._searching, None) is None:
+                return None
+        return self._places[id(value)]
+
+    def _search(self) -> Iterator[str]:
+        """Enter what may be asked for: what functions hold that were traced, then what the classes
+        define of which something was read, then what modules hold and their classes define."""
+        self._enter(self.function, _FUNCTION)
+        for function in self.functions:
+            path = self._by_name(function)
+            if path is not None:
+                self._enter(function, path)
+        yield "functions"
+        yield from self._search_classes()
+        later: list[tuple[type, Path]] = []
+        for name in self.modules:
+            module = sys.modules.get(name)
+            held = {} if module is None else object.__getattribute__(module, "__dict__")
+            for key, value in list(held.items()):
+                if type(key) is str:
+                    path = (["module", name], ["name", key])
+                    self._enter(value, path)
+                    if isinstance(value, type) and value.__module__ == name:
+                        later.append((value, path))
+        yield "modules"
+        yield from self._search_classes()
+        for cls, path in later:
+            self._enter_class(cls, path)
+        yield "classes of modules"
+
+    def _search_classes(self) -> Iterator[str]:
+        for cls in self.classes:
+            path = self._direct(cls) or self._places.get(id(cls))
+            for number, base in enumerate(vars(type)["__mro__"].__get__(cls)):
+                if path is not None:
+                    self._enter_class(base, (*path, ["slot", "__mro__"], ["item", number]))
+        yield "classes"
 
     def _enter_class(self, cls: type, path: Path) -> None:
+        if id(cls) in self._classes:
+            return
+        self._classes.add(id(cls))
         for key, value in list(namespace_of(cls).items()):
             if type(key) is str:
                 self._enter(value, (*path, ["own", key]))
 
     def _enter(self, value: Any, path: Path) -> None:
         """Note an object, and what it leads to."""
-        assert self._places is not None
         waiting = [(value, path)]
         while waiting:
             value, path = waiting.pop()
-            if is_literal(value) or id(value) in self._places:
+            if type(value) in _VALUES or id(value) in self._places:
                 continue
             self._places[id(value)] = path
             self._kept.append(value)
@@ -303,6 +330,7 @@ def _inner(value: Any, path: Path) -> Iterator[tuple[Any, Path]]:
                 yield part, (*path, ["slot", name])
 
 
+_VALUES = (str, int, bool, float, bytes, type(None))
 _HEAP_TYPE = 1 << 9
 _FIELDS = (contextvars.ContextVar, object)
 """What is looked for in instances that modules hold: what is compared by identity alone."""

@@ -36,7 +36,7 @@ class Writer:
     _kept: list[object] = field(default_factory=list)
     _of_sources: dict[str, int] = field(default_factory=dict)
 
-    def object(self, value: object, source: Source | None = None) -> int:
+    def number(self, value: object, source: Source | None = None) -> int:
         """The number of an object; `source` is a way to it, for what does not say where it is."""
         known = self._numbers.get(id(value))
         if known is not None:
@@ -85,7 +85,7 @@ class Writer:
 
     def key(self, key: object) -> Any:
         """A key of a dict, as a literal or an object."""
-        return ["=", literal(key)] if is_literal(key) else ["#", self.object(key)]
+        return ["=", literal(key)] if is_literal(key) else ["#", self.number(key)]
 
     def _require_code(self, source: Source) -> None:
         require_code(source, self.constants)
@@ -145,16 +145,16 @@ class Reader:
     ) -> Reader:
         """What a stored entry refers to, all of it found."""
         reader = Reader(function, contents, {}, [], [])
-        reader.objects.extend(reader._found(each) for each in listed(objects))
+        reader.objects.extend(reader._looked_up(each) for each in listed(objects))
         for name, number in listed(constants):
             if type(name) is not str:
                 raise DiffersError("a name that is none")
-            reader.constants[name] = reader.object(number)
+            reader.constants[name] = reader.found(number)
         for each in listed(sources):
             reader.sources.append(reader._source(*listed(each, 5)))
         return reader
 
-    def object(self, number: Any) -> Any:
+    def found(self, number: Any) -> Any:
         return _at(self.objects, number)
 
     def source(self, number: Any) -> Source:
@@ -163,9 +163,9 @@ class Reader:
 
     def key(self, data: Any) -> Any:
         kind, value = listed(data, 2)
-        return value_of(value) if kind == "=" else self.object(value)
+        return value_of(value) if kind == "=" else self.found(value)
 
-    def _found(self, data: Any) -> object:
+    def _looked_up(self, data: Any) -> object:
         kind, *rest = listed(data)
         if kind == "literal" and len(rest) == 1:
             return value_of(rest[0])
