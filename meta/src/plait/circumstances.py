@@ -56,6 +56,7 @@ def circumstances(request: CompileRequest, function: types.FunctionType) -> dict
         "compiler and processor": toolchain.key,
         "machine": f"{platform.machine()} {os.cpu_count()} {_devices()}",
         "threads": f"{torch.get_num_threads()} {torch.get_num_interop_threads()}",
+        "settings of torch": _settings(),
         "environment": stable_hash(*_environment()),
     }
 
@@ -76,6 +77,19 @@ def _environment() -> list[str]:
         for name, value in sorted(os.environ.items())
         if name.startswith(_VARIABLES) and name not in _WITHOUT_EFFECT
     ]
+
+
+def _settings() -> str:
+    """What may be set in a process, and is asked for while compiling."""
+    import torch
+
+    found = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.get_float32_matmul_precision(),
+        torch.backends.mkldnn.enabled,
+        torch._C._get_cpu_capability(),
+    )
+    return repr(found)
 
 
 def _devices() -> int:

@@ -415,6 +415,25 @@ def case_attribute_of_module():
     return f, (X,)
 
 
+def case_drawn_numbers():
+    def f(x):
+        return x * torch.rand(()).mul(0)
+
+    return f, (X,)
+
+
+def case_views_of_dicts():
+    def f(x):
+        for number, name in enumerate(WORDS.keys() - TABLE.keys()):
+            x = x * len(name) + number
+        return x
+
+    return f, (X,)
+
+
+WORDS = dict.fromkeys(("one", "three", "fifteen", "two"))
+
+
 def case_buffer():
     model = nn.BatchNorm1d(6).requires_grad_(False).eval()
     model.running_mean += PHASE

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import fx
@@ -17,8 +18,8 @@ from torch import fx
 from plait_bytecode_tracer.capture import Capture
 from plait_bytecode_tracer.failing import is_pure
 from plait_bytecode_tracer.guards import Guard, Kind, guard_tree
+from plait_bytecode_tracer.outside.locks import Locks
 from plait_bytecode_tracer.outside.tensors import GraphInput
-from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.stored.codes import code_hash
 from plait_bytecode_tracer.stored.contents import Contents, file_hash
 from plait_bytecode_tracer.stored.errors import DiffersError, NotStoredError
@@ -30,6 +31,9 @@ from plait_bytecode_tracer.stored.paths import Finder
 from plait_bytecode_tracer.stored.tables import Reader, Writer, listed
 from plait_bytecode_tracer.values.sources import Constants
 from plait_utils import dataclass
+
+if TYPE_CHECKING:
+    from plait_bytecode_tracer.state import TraceState
 
 _FIELDS = frozenset(
     {
@@ -47,6 +51,17 @@ class StoredEntry:
     """Of its graph it has the placeholders, and no more."""
     seen: dict[str, tuple[int | float, ...]]
     """What the call that was traced had: numbers that are others later become symbolic."""
+
+
+@dataclass(slots=True)
+class _State:
+    """What is asked of the trace of a call once it was captured."""
+
+    constants: Constants
+    locks: Locks = field(default_factory=Locks)
+    has_checks: bool = False
+    checks_after_changes: bool = False
+    symbols: None = None
 
 
 def stored(function: types.FunctionType, capture: Capture) -> dict[str, Any]:
@@ -188,9 +203,7 @@ def _check_files(files: Any) -> None:
 
 
 def _capture(reader: Reader, guards: list[Guard], data: Any) -> Capture:
-    state = TraceState()
-    state.constants = _constants(reader.constants)
-    state.guards.constants = state.constants
+    state = cast("TraceState", _State(_constants(reader.constants)))
     graph = fx.Graph()
     inputs = tuple(_input(reader, graph, *listed(each, 4)) for each in listed(data["inputs"]))
     graph.output(())

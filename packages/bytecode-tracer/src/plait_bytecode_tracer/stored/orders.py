@@ -59,13 +59,13 @@ def _require(code: types.CodeType, sets: frozenset[str], *, is_own: bool) -> Non
         raise NotStoredError(f"{code.co_qualname} asks for hashes or sets")
     may_make = not _SETS.isdisjoint(code.co_code[::2]) or any(map(_holds_set, code.co_consts))
     asks = names & (sets | OF_PROCESSES.keys())
-    views = bool(names & _VIEWS)
     makes_sets = any(_is_set_comprehension(value) for value in code.co_consts)
-    if not (may_make or asks or views or makes_sets):
+    if not (may_make or asks or names & _VIEWS or makes_sets):
         return
     if not _KNOWN:
         raise NotStoredError(f"{code.co_qualname} may see the order of a set")
     steps = list(_steps(code))
+    views = any(_gives_view(code, steps, place) for place in range(len(steps)))
     for place, step in enumerate(steps):
         if not _is_harmless(code, steps, place, step, sets, views=views):
             raise NotStoredError(f"{code.co_qualname} may see the order of a set ({step[0]})")
@@ -142,6 +142,14 @@ def _only_asked(code: types.CodeType, steps: Sequence[_Step], place: int) -> boo
         for at, step in enumerate(steps)
         if step == ("LOAD_FAST", number)
     )
+
+
+def _gives_view(code: types.CodeType, steps: Sequence[_Step], place: int) -> bool:
+    """Whether an instruction reads a method that gives a view which is kept, or is an operand."""
+    name, number = steps[place]
+    if name not in ("LOAD_METHOD", "LOAD_ATTR") or code.co_names[number] not in _VIEWS:
+        return False
+    return [each for each, _ in steps[place + 1 : place + 4]] != ["PRECALL", "CALL", "GET_ITER"]
 
 
 def _is_for(code: types.CodeType, steps: Sequence[_Step], place: int) -> bool:

@@ -65,8 +65,7 @@ def follow(path: Any, function: types.FunctionType) -> Any:
 
 def shown(path: Any) -> str:
     """A path in words."""
-    root, *steps = path
-    return ".".join(str(part[-1]) for part in (root, *steps))
+    return ".".join(str(part[-1] if type(part) is list and part else part) for part in path)
 
 
 def _module(kind: str, name: str) -> types.ModuleType:
@@ -188,7 +187,7 @@ class Finder:
 
     def _by_name(self, value: Any) -> Path | None:
         if isinstance(value, type):
-            module = namespace_of(value).get("__module__") or "builtins"
+            module = vars(type)["__module__"].__get__(value)
             name = vars(type)["__qualname__"].__get__(value)
         else:
             module, name = value.__module__, value.__qualname__

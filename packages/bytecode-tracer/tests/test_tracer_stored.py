@@ -1,0 +1,464 @@
+"""Specialisations as data: what is stored, what is found again, and what is refused."""
+
+import collections
+import enum
+import json
+import math
+import os
+import sys
+import types
+
+import pytest
+import torch
+
+from plait_bytecode_tracer import CompiledFunction
+from plait_bytecode_tracer.stored import (
+    DiffersError,
+    Kept,
+    NotStoredError,
+    code_hash,
+    restored,
+    stored,
+)
+from plait_bytecode_tracer.stored.contents import Contents
+from plait_bytecode_tracer.stored.expressions import require_reading, require_simple_body
+from plait_bytecode_tracer.stored.literals import literal, value_of
+from plait_bytecode_tracer.stored.orders import require_no_order
+from plait_bytecode_tracer.stored.paths import Finder, follow
+
+
+class Memory:
+    """Keeps entries as text, with what ran their graphs here."""
+
+    def __init__(self):
+        self.texts = []
+        self.runs = []
+        self.refused = []
+        self.misses = []
+
+    def entries(self, function):
+        for text, run in zip(self.texts, self.runs, strict=True):
+            try:
+                yield Kept(restored(function, json.loads(text)), lambda run=run: run)
+            except DiffersError as error:
+                self.misses.append(str(error))
+
+    def missed(self, reason):
+        self.misses.append(reason)
+
+    def keep(self, function, capture, run):
+        try:
+            self.texts.append(json.dumps(stored(function, capture)))
+            self.runs.append(run)
+        except NotStoredError as error:
+            self.refused.append(str(error))
+
+
+def compiled(function, memory, **options):
+    def backend(module, inputs, capture):
+        return module.forward
+
+    return CompiledFunction(function, backend, keeper=memory, **options)
+
+
+def traced(function):
+    return "trace" in function.profile.seconds()
+
+
+SCALE = 2.0
+
+
+def helper(x, factor=3.0):
+    return x * factor
+
+
+def scaled(x):
+    return helper(x.sin()) * SCALE
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_what_was_stored_is_not_traced_again(native):
+    memory = Memory()
+    x = torch.randn(3)
+    compiled(scaled, memory)(x)
+    assert memory.refused == []
+    again = compiled(scaled, memory, native_guards=native)
+    for _ in range(3):
+        assert torch.equal(again(x), scaled(x))
+    assert not traced(again)
+    assert len(again.entries) == 1
+    assert len(memory.texts) == 1
+
+
+def test_guards_of_a_stored_entry_are_checked(monkeypatch):
+    memory = Memory()
+    x = torch.randn(3)
+    compiled(scaled, memory)(x)
+    again = compiled(scaled, memory)
+    again(x)
+    monkeypatch.setattr(sys.modules[__name__], "SCALE", 5.0)
+    assert torch.equal(again(x), scaled(x))
+    assert traced(again)
+    assert str(again.recompiles[0]).startswith("SCALE == 2.0 no longer holds: now 5.0")
+
+
+def test_a_changed_helper_is_traced(monkeypatch):
+    memory = Memory()
+    x = torch.randn(3)
+    compiled(scaled, memory)(x)
+
+    def other(x, factor=3.0):
+        return x + factor
+
+    other.__qualname__ = "helper"
+    monkeypatch.setattr(sys.modules[__name__], "helper", other)
+    again = compiled(scaled, memory)
+    assert torch.equal(again(x), scaled(x))
+    assert traced(again)
+    assert any("helper changed: its code" in text for text in memory.misses)
+
+
+def test_changed_defaults_are_traced(monkeypatch):
+    memory = Memory()
+    x = torch.randn(3)
+    compiled(scaled, memory)(x)
+    monkeypatch.setattr(helper, "__defaults__", (7.0,))
+    again = compiled(scaled, memory)
+    assert torch.equal(again(x), scaled(x))
+    assert traced(again)
+    assert any("helper changed: its defaults" in text for text in memory.misses)
+
+
+def test_a_program_that_fails_is_traced_and_the_call_made_again():
+    memory = Memory()
+    x = torch.randn(3)
+    compiled(scaled, memory)(x)
+
+    def failing(*inputs):
+        raise RuntimeError("the program")
+
+    memory.runs[0] = failing
+    again = compiled(scaled, memory)
+    assert torch.equal(again(x), scaled(x))
+    assert traced(again)
+    assert len(again.entries) == 1
+    assert torch.equal(again(x), scaled(x))
+
+
+def test_a_program_that_is_gone_means_a_trace():
+    memory = Memory()
+    x = torch.randn(3)
+    compiled(scaled, memory)(x)
+    memory.runs[0] = None
+    again = compiled(scaled, memory)
+    assert torch.equal(again(x), scaled(x))
+    assert traced(again)
+
+
+def breaks(x):
+    y = x.sin()
+    print("between")
+    return y.nonzero() if y.sum() > 0 else y
+
+
+def draws(x):
+    return x + torch.rand(3)
+
+
+def changes(x):
+    return x.add_(1)
+
+
+def keeps(x, found=[]):
+    found.append(x)
+    return x.sin()
+
+
+@pytest.mark.parametrize("function", [breaks, draws, changes, keeps])
+def test_what_is_more_than_a_graph_and_its_results_is_not_stored(function, capsys):
+    memory = Memory()
+    compiled(function, memory)(torch.randn(3))
+    assert memory.texts == []
+    assert memory.refused
+
+
+VALUES = (
+    *(None, True, 0, -1, 1 << 70, 0.1, -0.0, math.inf, 5e-324, 1 + 2j, "a\ud800\n", b"\x00\xff"),
+    *((), (1, (2.5, "x")), torch.Size((2, 3)), torch.float32, torch.strided, torch.channels_last),
+    *(torch.device("cpu"), torch.device("cuda:1"), slice(1, None, 2), range(3, 9, 2)),
+    *(Ellipsis, NotImplemented),
+)
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_constants_come_back_to_the_last_bit(value):
+    back = value_of(json.loads(json.dumps(literal(value))))
+    assert type(back) is type(value)
+    assert repr(back) == repr(value)
+
+
+@pytest.mark.parametrize(
+    "value", [math.nan, frozenset({1}), {1}, [1], {}, 1 << 3000, object(), enum.Enum("E", "A").A]
+)
+def test_what_is_no_constant_is_refused(value):
+    with pytest.raises(NotStoredError):
+        literal(value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *([], {}, 1.5, ["float"], ["float", "x"], ["dtype", "nn"], ["dtype", "float32", 1]),
+        *(["device", "nowhere"], ["range", 1, 2, "3"], ["eval", "1"], [["float"], "1"]),
+        *(["size", ["x"]], ["tuple", 3]),
+    ],
+)
+def test_data_that_is_no_constant_is_refused(data):
+    with pytest.raises(DiffersError):
+        value_of(data)
+
+
+def function_of(text, name="f", **held):
+    space = {"__name__": __name__, **held}
+    exec(text, space)
+    return space[name]
+
+
+def test_code_is_told_apart_by_all_that_it_does():
+    texts = [
+        "def f(x):\n    return x + 1",
+        "def f(x):\n    return x + 2",
+        "def f(x):\n    return x + 1.0",
+        "def f(x):\n    return x + True",
+        "def f(x):\n    return x - 1",
+        "def f(y):\n    return y + 1",
+        "def f(x, *a):\n    return x + 1",
+        "def f(x):\n    return (lambda: x + 1)()",
+        "def f(x):\n    return (lambda: x + 2)()",
+        "def f(x):\n    return x in {1, 2}",
+        "def f(x):\n    return x in {1, 3}",
+        "def f(x):\n    return x + -0.0",
+        "def f(x):\n    return x + 0.0",
+    ]
+    hashes = [code_hash(function_of(text).__code__) for text in texts]
+    assert len(set(hashes)) == len(texts)
+    assert hashes == [code_hash(function_of(text).__code__) for text in texts]
+
+
+HIDDEN = [
+    "def f(x):\n    return x in {'a', 'b'}",
+    "def f(x):\n    s = {y.name for y in x}\n    return 'a' in s",
+    "def f(x):\n    s = {x, 1}\n    return x in s or 2 in s",
+    "def f(x):\n    return x in names",
+    "def f(x):\n    names.add(x)",
+    "def f(x):\n    return [k for k, v in x.items()]",
+    "def f(x):\n    return [k - 1 for k in x.keys()]",
+    "def f(x):\n    return x.set(1)",
+]
+SEEN = [
+    "def f(x):\n    return list({'a', 'b'})",
+    "def f(x):\n    for y in {'a', 'b'}:\n        x += y",
+    "def f(x):\n    s = {y.name for y in x}\n    return list(s)",
+    "def f(x):\n    s = {y.name for y in x}\n    return lambda: s",
+    "def f(x):\n    s = {x, 1}\n    return 2 in s, s.pop()",
+    "def f(x):\n    return {y for y in x}",
+    "def f(x):\n    return {*x}",
+    "def f(x):\n    return (lambda: list({1, x}))()",
+    "def f(x):\n    return list(names)",
+    "def f(x):\n    return module.names",
+    "def f(x):\n    return set(x)",
+    "def f(x):\n    return frozenset(x)",
+    "def f(x):\n    return hash(x) + id(x)",
+    "def f(x):\n    return x.__hash__()",
+    "def f(x):\n    return x.keys() - {}.keys()",
+    "def f(x):\n    a = x.items()\n    return a | a",
+    "def f(x, y=(frozenset({1}),)):\n    return x in {1} and ({2} or 3)",
+]
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="elsewhere all sets are refused")
+@pytest.mark.parametrize("text", HIDDEN)
+def test_code_that_shows_no_order_of_a_set_may_be_stored(text):
+    require_no_order(function_of(text).__code__, "m", {"names"})
+
+
+@pytest.mark.parametrize("text", SEEN)
+def test_code_that_may_see_orders_hashes_or_addresses_is_not_stored(text):
+    with pytest.raises(NotStoredError):
+        require_no_order(function_of(text).__code__, "m", {"names"})
+
+
+class Held:
+    value = 1
+
+    @property
+    def shown(self):
+        return 1
+
+    @staticmethod
+    def made():
+        return 1
+
+
+def around(function):
+    def inner(*args):
+        return function(*args)
+
+    inner.__wrapped__ = function
+    return inner
+
+
+wrapped = around(Held.made)
+TABLE = {"held": Held, ("a", 1): helper}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(
+            torch,
+            torch.nn.functional,
+            os.path,
+            Held,
+            Held.made,
+            torch.relu,
+            torch.nn.Linear.forward,
+        ),
+        *(vars(Held)["shown"].fget, wrapped.__closure__[0], dict.__getitem__, math.sqrt, iter),
+        *(vars(torch), sys.modules, globals(), torch._C._functorch.peek_interpreter_stack),
+        *(collections.OrderedDict, torch.Tensor.add),
+    ],
+    ids=repr,
+)
+def test_objects_are_found_again(value):
+    finder = Finder(scaled, [wrapped], [Held], [__name__])
+    path = json.loads(json.dumps(finder.path(value)))
+    assert follow(path, scaled) is value
+
+
+def test_objects_that_are_nowhere_are_not_stored():
+    def local():
+        return 1
+
+    class Local:
+        pass
+
+    for value in (local, Local, object(), [], types.ModuleType("m"), lambda: 1, Held()):
+        with pytest.raises(NotStoredError):
+            Finder(scaled).path(value)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *([], "x", [["module"]], [["module", "no_such_module"]], [["import", "this"]], [[]]),
+        *([["function"], ["slot", "gi_frame"]], [["function"], ["call", 1]], [["function"], []]),
+        *(
+            [["module", "os"], ["own", "abort"]],
+            [["module", "os"], ["name", "no"]],
+            [["function"], 3],
+        ),
+        [["function"], ["slot", "__globals__"], ["item", ["eval", "1"]]],
+        [["module", "os"], ["name", "environ"], ["item", "HOME"]],
+        [["module", "os"], ["name", "environ"], ["slot", "__dict__"]],
+    ],
+    ids=repr,
+)
+def test_paths_that_lead_nowhere_are_refused_and_nothing_runs(path):
+    with pytest.raises(DiffersError):
+        follow(path, scaled)
+
+
+def test_no_module_is_imported_for_a_path():
+    assert "this" not in sys.modules
+    with pytest.raises(DiffersError):
+        follow([["module", "this"]], scaled)
+    assert "this" not in sys.modules
+
+
+def class_of(**held):
+    return type("Made", (held.pop("base", object),), {"__module__": "m", **held})
+
+
+def test_classes_are_told_apart_by_what_python_defines():
+    def one(self):
+        return 1
+
+    def other(self):
+        return 2
+
+    other.__qualname__ = one.__qualname__
+    kinds = [
+        class_of(),
+        class_of(a=1),
+        class_of(a=2),
+        class_of(a=1.0),
+        class_of(a=one),
+        class_of(a=other),
+        class_of(a=property(one)),
+        class_of(a=staticmethod(one)),
+        class_of(base=dict),
+        class_of(base=class_of(a=1)),
+        class_of(base=class_of(a=2)),
+    ]
+    contents = [json.dumps(Contents().of(kind)) for kind in kinds]
+    assert len(set(contents)) == len(kinds)
+    assert contents == [json.dumps(Contents().of(kind)) for kind in kinds]
+
+
+CONSTANTS = {"_c0": dict.__getitem__, "_c1": os.system, "_c2": {}}
+
+
+@pytest.mark.parametrize("code", ["_c0(_c2['a'], 'b')", "type(_a0)", "{} is _c2", "not _a0[1]"])
+def test_expressions_that_read_are_taken(code):
+    require_reading(code, CONSTANTS)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        *(
+            "_c1('true')",
+            "__import__('os')",
+            "_a0.get(1)",
+            "_a0.method()",
+            "_c2.clear()",
+            "_a0 + 1",
+        ),
+        *("(lambda: 1)()", "[x for x in _a0]", "_c0(*_a0)", "_a0.__class__", "f'{_a0}'", "x := 1"),
+        *("_c0(_a0)(_a0)", "_a0; _a1", "", "(" * 500),
+    ],
+)
+def test_expressions_that_do_more_are_refused(code):
+    with pytest.raises(NotStoredError):
+        require_reading(code, CONSTANTS)
+
+
+def test_what_comes_after_a_graph_makes_containers_and_no_more():
+    require_simple_body(("_r0 = (_out[0], _a1, _c2,)", "return _r0"))
+    require_simple_body(("_r0 = {}", "_r0[_c1] = _out[0]", "return _r0"))
+    for line in ("import os", "return _c1()", "_c0.x = 1", "_r0 = _c1(_a0)", "return _out[0]; x()"):
+        with pytest.raises(NotStoredError):
+            require_simple_body((line,))
+
+
+@pytest.mark.parametrize("field", ["objects", "constants", "sources", "guards", "inputs", "body"])
+@pytest.mark.parametrize("value", [None, 3, "x", [3], [[]], [["PYTHON", None, "x"]], {}])
+def test_entries_of_another_form_are_refused(field, value):
+    memory = Memory()
+    compiled(scaled, memory)(torch.randn(3))
+    data = json.loads(memory.texts[0])
+    data[field] = value
+    with pytest.raises((DiffersError, TypeError, ValueError)):
+        restored(scaled, data)
+
+
+def test_numbers_that_a_stored_call_had_become_symbolic_when_they_change():
+    memory = Memory()
+    compiled(scaled, memory)(torch.randn(3))
+    again = compiled(scaled, memory)
+    again(torch.randn(3))
+    for size in (5, 6, 7):
+        x = torch.randn(size)
+        assert torch.equal(again(x), scaled(x))
+    assert len(again.entries) == 2
