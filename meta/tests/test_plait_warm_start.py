@@ -1,13 +1,16 @@
 """What one process has traced another does without tracing, and only where all is as it was."""
 
+import copy
 import json
 import os
+import pickle
 import random
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -100,16 +103,6 @@ def test_a_report_says_why_a_stored_entry_was_of_no_use(runs, case, words):
     assert any(words in text for text in second[case]["notices"]), second[case]["notices"]
 
 
-def test_circumstances_that_differ_are_told(folder, runs):
-    """Threads and variables of the environment may shape code."""
-    cache = {"PLAIT_CACHE_DIR": str(folder / "cache"), "PHASE": "1"}
-    found = results(started(folder, ["case_plain_stays"], OMP_NUM_THREADS="1", **cache))
-    case = found["case_plain_stays"]
-    assert case["same"]
-    assert case["traced"]
-    assert any("environment: " in text for text in case["notices"])
-
-
 def test_processes_that_store_at_once_or_are_killed_leave_what_can_be_used(folder, tmp_path):
     names = ["case_plain_stays", "case_decorated_stays"]
     cache = {"PLAIT_CACHE_DIR": str(tmp_path / "cache"), "PHASE": "0"}
@@ -169,6 +162,7 @@ def test_a_function_that_is_compiled_again_is_restored_and_reset_traces(warm):
     assert "extern" in report.graphs[0].record.code.source
     assert report.guards
     assert "was restored from the cache" in str(report)
+    assert "was restored from the cache" in report.html()
     compiled_function_of(again).reset()
     torch.testing.assert_close(again(x), polynomial(x))
     assert not is_restored(again)
@@ -212,6 +206,84 @@ def test_another_version_of_torch_or_processor_is_another_key(warm, monkeypatch)
     assert not is_restored(other)
     assert any("torch: 1.0" in text for text in plait.report(other).notices)
     monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("OMP_NUM_THREADS", "3"), ("MKL_CBWR", "x"), ("PLAIT_FUSION", "0")]
+)
+def test_variables_of_the_environment_are_told_apart(warm, monkeypatch, name, value):
+    x = torch.randn(3, 5)
+    plait.compile(polynomial, options=WARM)(x)
+    monkeypatch.setenv(name, value)
+    other = plait.compile(polynomial, options=WARM)
+    torch.testing.assert_close(other(x), polynomial(x))
+    assert not is_restored(other)
+    assert any("environment: " in text for text in plait.report(other).notices)
+
+
+def test_settings_of_torch_are_told_apart(warm):
+    x = torch.randn(3, 5)
+    plait.compile(polynomial, options=WARM)(x)
+    torch.use_deterministic_algorithms(True)
+    try:
+        other = plait.compile(polynomial, options=WARM)
+        other(x)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert not is_restored(other)
+
+
+def test_processors_are_told_apart(warm, monkeypatch):
+    from plait_cpp_codegen import toolchain
+
+    x = torch.randn(3, 5)
+    plait.compile(polynomial, options=WARM)(x)
+    features = toolchain._cpu_features()
+    monkeypatch.setattr(toolchain, "_cpu_features", lambda: f"{features} another")
+    other = plait.compile(polynomial, options=WARM)
+    torch.testing.assert_close(other(x), polynomial(x))
+    assert not is_restored(other)
+    assert any("compiler and processor" in text for text in plait.report(other).notices)
+
+
+def test_functions_of_one_name_and_code_in_two_files_are_two(warm, tmp_path):
+    """As in `__main__` of two scripts: what they inline may differ."""
+    x = torch.randn(3, 5)
+    compiled = []
+    for name, factor in (("one", 2.0), ("other", 3.0)):
+        file = tmp_path / f"{name}.py"
+        file.write_text("def f(x):\n    return g(x)\n")
+        space = {"__name__": "__main__", "g": lambda x, factor=factor: x.sin() * factor}
+        exec(compile(file.read_text(), file, "exec"), space)
+        compiled.append(plait.compile(space["f"], options=WARM))
+        torch.testing.assert_close(compiled[-1](x), x.sin() * factor)
+    assert not is_restored(compiled[1])
+
+
+def test_threads_that_call_at_once_restore_once(warm):
+    x = torch.randn(3, 5)
+    plait.compile(polynomial, options=WARM)(x)
+    again = plait.compile(polynomial, options=WARM)
+    with ThreadPoolExecutor(4) as threads:
+        for found in threads.map(lambda _: again(x), range(16)):
+            torch.testing.assert_close(found, polynomial(x))
+    assert is_restored(again)
+    assert len(compiled_function_of(again).entries) == 1
+
+
+def test_copies_and_pickles_of_a_restored_module_are_as_others(warm):
+    x = torch.randn(3, 5)
+    model = torch.nn.Linear(5, 5).requires_grad_(False)
+    plait.compile(model, options=WARM)(x)
+    again = plait.compile(model, options=WARM)
+    torch.testing.assert_close(again(x), model(x))
+    assert is_restored(again)
+    torch.testing.assert_close(copy.deepcopy(again)(x), model(x))
+    torch.testing.assert_close(pickle.loads(pickle.dumps(again))(x), model(x))
+    model.weight += 1
+    torch.testing.assert_close(again(x), model(x))
+    model.register_forward_hook(lambda module, args, output: output * 2)
+    torch.testing.assert_close(again(x), model(x))
 
 
 def test_a_library_that_is_gone_means_a_trace(warm):
