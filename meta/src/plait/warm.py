@@ -10,6 +10,7 @@ missing or is damaged means that the call is traced.
 from __future__ import annotations
 
 import json
+import re
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -187,7 +188,7 @@ class WarmStart:
         try:
             then = json.loads(data)
             different = [
-                f"{name}: {now}, stored with {then.get(name)}"
+                _difference(name, now, then.get(name))
                 for name, now in facts.items()
                 if then.get(name) != now
             ]
@@ -195,6 +196,12 @@ class WarmStart:
             return
         if different:
             self._tell(f"no stored entry is for this: {'; '.join(different)[:600]}")
+
+
+def _difference(name: str, now: str, then: object) -> str:
+    """How a circumstance differs; of hashes it is only told that they do."""
+    is_hash = re.fullmatch("[0-9a-f]{32,}", now) is not None
+    return f"{name} is not the same" if is_hash else f"{name}: {now}, stored with {then}"
 
 
 def _written(entry: dict[str, Any], library: str, facts: dict[str, str]) -> bytes:

@@ -283,13 +283,13 @@ class CompiledFunction:
             if len(self.entries) >= self._settings.recompile_limit:
                 self._give_up(reason)
                 return None
+            if reason is not None:
+                self.recompiles.append(reason)
+                get_logger("tracer").info("recompiling %s: %s", self.__name__, reason)
             stored = self._stored_entry(values)
             if stored is not None:
                 self._publish((*self.entries, stored))
                 return stored
-            if reason is not None:
-                self.recompiles.append(reason)
-                get_logger("tracer").info("recompiling %s: %s", self.__name__, reason)
             self._compiling.active = True
             try:
                 with postponed_collections():
@@ -305,7 +305,13 @@ class CompiledFunction:
             return None
         from plait_bytecode_tracer.stored.restoring import Again, restored_entry
 
-        native = self._settings.native_guards
+        def native() -> bool:
+            asked = self._settings.native_guards
+            ready = asked and NATIVE.request(weak_call(self._upgrade)) is not None
+            if ready:
+                call_natively()
+            return ready
+
         with self._settings.profile.phase("restore"):
             again = Again(weakref.ref(self))
             found = restored_entry(self._keeper, self.function, values, again, native=native)
@@ -314,9 +320,6 @@ class CompiledFunction:
         entry, seen = found
         for key, numbers in seen.items():
             self._history.seen.setdefault(key, numbers)
-        if native and NATIVE.request(weak_call(self._upgrade)):
-            call_natively()
-            entry.upgrade()
         return entry
 
     def forget(self, failed: Again) -> None:

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Any
 
-from plait_bytecode_tracer.stored.codes import code_hash
+from plait_bytecode_tracer.stored.codes import code_hash, quick_hash
 from plait_bytecode_tracer.stored.errors import NotStoredError
 from plait_bytecode_tracer.stored.literals import is_literal, literal
-from plait_utils import dataclass, stable_hash
+from plait_utils import dataclass
 
 _IN_C = (
     *(types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType),
@@ -107,7 +107,7 @@ class Contents:
         known = self._known.get(-id(cls))
         if known is None:
             chain = [*_bases(cls), *_bases(type(cls))]
-            known = (cls, stable_hash([self._own(each) for each in dict.fromkeys(chain)]))
+            known = (cls, quick_hash(repr([self._own(each) for each in dict.fromkeys(chain)])))
             self._known[-id(cls)] = known
         text: str = known[1]
         return text
@@ -120,7 +120,7 @@ class Contents:
             parts = [f"{held.get('__module__')} {_name_of(cls)} {cls.__flags__ & _HEAP_TYPE}"]
             if cls.__flags__ & _HEAP_TYPE:
                 parts += [f"{n} {self._held(v)}" for n, v in held.items() if n not in _PASSING]
-            known = self._owns[cls] = stable_hash(parts)
+            known = self._owns[cls] = quick_hash(repr(parts))
         return known
 
     def _held(self, value: Any) -> str:

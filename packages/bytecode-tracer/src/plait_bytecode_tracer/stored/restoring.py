@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from plait_bytecode_tracer.entries import Entry, Parts, failed_guard, make_entry
@@ -47,9 +48,12 @@ def restored_entry(
     values: tuple[Any, ...],
     again: Again,
     *,
-    native: bool,
+    native: Callable[[], bool],
 ) -> tuple[Entry, dict[str, tuple[int | float, ...]]] | None:
-    """The first stored entry that fits a call, and what its own call had; None if none fits."""
+    """The first stored entry that fits a call, and what its own call had; None if none fits.
+
+    `native` tells whether guards can be checked natively by now; it is asked where one fits.
+    """
     count = len(parameter_names(function.__code__))
     try:
         for kept in keeper.entries(function):
@@ -63,7 +67,7 @@ def restored_entry(
             if run is None:
                 continue
             parts = Parts(function.__name__, capture, run, (), count, again)
-            return make_entry(parts, (), native=native), kept.entry.seen
+            return make_entry(parts, (), native=native()), kept.entry.seen
     except (PlaitError, OSError, ImportError) as error:
         get_logger("tracer").info("no stored entry of %s: %s", function.__name__, error)
     return None
