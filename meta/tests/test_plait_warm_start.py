@@ -321,7 +321,7 @@ def test_entries_that_say_something_else_are_refused_or_right(warm):
         {},
         ["at", [["module", "os"], ["name", "abort"]]],
     ]
-    for _ in range(30):
+    for _ in range(20):
         data = json.loads(json.dumps(sound))
         place = data["entry"]
         for _ in range(choose.randrange(1, 6)):
@@ -375,3 +375,34 @@ def test_an_error_of_a_restored_program_is_that_of_eager(warm):
         again(torch.tensor([0, 4]))
     assert str(raised.value).splitlines()[0] == str(expected.value).splitlines()[0]
     assert torch.equal(again(torch.tensor([1, 3])), picked(torch.tensor([1, 3])))
+
+
+SMALL = {"vocab_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 32}
+
+
+@pytest.mark.parametrize("name", ["Bert", "GPT2", "Llama"])
+def test_models_of_transformers_are_restored(warm, monkeypatch, name):
+    """In one process, but with another model of the same kind: nothing of the first is kept."""
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.setenv("PLAIT_CXX_OPTIMIZATION", "-O0")
+    config = getattr(transformers, f"{name}Config")(**SMALL, intermediate_size=64)
+    ids = torch.arange(12).reshape(2, 6)
+    for is_first in (True, False):
+        model = getattr(transformers, f"{name}Model")(config).eval()
+
+        def run(ids, model=model):
+            return model(ids, use_cache=False).last_hidden_state
+
+        compiled = plait.compile(run, options=WARM)
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(ids), run(ids), rtol=1e-4, atol=1e-4)
+        assert is_restored(compiled) is not is_first, plait.report(compiled).notices
+    config.layer_norm_eps = config.layer_norm_epsilon = config.rms_norm_eps = 0.5
+    other = getattr(transformers, f"{name}Model")(config).eval()
+
+    def run_other(ids, model=other):
+        return model(ids, use_cache=False).last_hidden_state
+
+    compiled = plait.compile(run_other, options=WARM)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(ids), run_other(ids), rtol=1e-4, atol=1e-4)
