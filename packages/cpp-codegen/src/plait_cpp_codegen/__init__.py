@@ -33,9 +33,9 @@ __all__ = [
     "build",
     "find_toolchain",
     "instruction_set",
+    "load_stored",
     "machine_facts",
     "machine_vector_bytes",
-    "load_stored",
     "prepare",
     "render",
 ]
