@@ -15,11 +15,10 @@ from plait_bytecode_tracer.making.building import make
 from plait_bytecode_tracer.objects.comparison import (
     is_implemented,
     not_implemented,
-    set_of,
     tracked_container,
 )
 from plait_bytecode_tracer.objects.containers import changed, describe, extend, plain_value
-from plait_bytecode_tracer.objects.folding import fold, tracked
+from plait_bytecode_tracer.objects.folding import fold
 from plait_bytecode_tracer.objects.formatting import percent
 from plait_bytecode_tracer.objects.iteration import elements
 from plait_bytecode_tracer.objects.objects import special_method, storage_of
@@ -350,14 +349,33 @@ def _combine(frame: Frame, owner: SetVariable, name: str, other: SetVariable) ->
 
 
 def _combine_views(frame: Frame, owner: ViewVariable, name: str, other: Variable) -> Variable:
-    """A set operator of keys or items, with any iterable."""
-    mine = set_of(frame, owner)
+    """A set operator of keys or items, with any iterable.
+
+    Python's own views do it: in which order the result has its elements, they decide.
+    """
+    mine = _real_view(frame, owner)
     if mine is None:
         return not_implemented()
-    theirs = set_of(frame, other)
+    theirs: Any = None
+    if isinstance(other, SetVariable):
+        if isinstance(other.items, InOrder):
+            raise order_unknown()
+        theirs = other.items
+        if name in ("__and__", "__rand__") and other.kind is not set:
+            # A frozen set may be what does it, and decides the class; one of a subclass is not.
+            theirs = (frozenset if other.kind is frozenset else list)(theirs)
+    elif isinstance(other, ViewVariable):
+        theirs = _real_view(frame, other)
     if theirs is None:
-        theirs = {constant_key(frame, item) for item in elements(frame, other)}
-    reflected = name.startswith("__r")
-    first, second = (theirs, mine) if reflected else (mine, theirs)
-    plain = f"__{name.strip('_').removeprefix('r' if reflected else '')}__"
-    return tracked(getattr(set, plain)(first, second))
+        theirs = [constant_key(frame, item) for item in elements(frame, other)]
+    made = getattr(mine, name)(theirs)
+    return SetVariable(made if type(made) is set else set(made), kind=type(made))
+
+
+def _real_view(frame: Frame, view: ViewVariable) -> Any:
+    """Keys or items like those of a tracked dict; None for its values."""
+    if view.name == "keys":
+        return dict.fromkeys(view.owner.items).keys()
+    if view.name == "items":
+        return dict([plain_value(item) for item in elements(frame, view)]).items()
+    return None
