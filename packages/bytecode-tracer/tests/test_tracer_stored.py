@@ -190,7 +190,7 @@ VALUES = (
 )
 
 
-@pytest.mark.parametrize("value", VALUES, ids=repr)
+@pytest.mark.parametrize("value", VALUES)
 def test_constants_come_back_to_the_last_bit(value):
     back = value_of(json.loads(json.dumps(literal(value))))
     assert type(back) is type(value)
@@ -328,7 +328,6 @@ TABLE = {"held": Held, ("a", 1): helper}
         *(vars(torch), sys.modules, globals(), torch._C._functorch.peek_interpreter_stack),
         *(collections.OrderedDict, torch.Tensor.add),
     ],
-    ids=repr,
 )
 def test_objects_are_found_again(value):
     finder = Finder(scaled, [wrapped], [Held], [__name__])
@@ -362,7 +361,6 @@ def test_objects_that_are_nowhere_are_not_stored():
         [["module", "os"], ["name", "environ"], ["item", "HOME"]],
         [["module", "os"], ["name", "environ"], ["slot", "__dict__"]],
     ],
-    ids=repr,
 )
 def test_paths_that_lead_nowhere_are_refused_and_nothing_runs(path):
     with pytest.raises(DiffersError):
