@@ -15,6 +15,11 @@ from torch.distributed.device_mesh import init_device_mesh
 import plait
 
 ops = torch.ops._c10d_functional
+# What torch 2.13 calls them, and torch before.
+gather = getattr(functional, "all_gather_single", functional.all_gather_tensor)
+gather_autograd = getattr(
+    functional, "all_gather_single_autograd", functional.all_gather_tensor_autograd
+)
 WIDTH = 8
 
 
@@ -173,9 +178,7 @@ def sharded_step(shards, rate=0.1):
     n = dist.get_world_size()
 
     def step(x):
-        whole = [
-            functional.all_gather_single_autograd(each, 0, dist.group.WORLD) for each in shards
-        ]
+        whole = [gather_autograd(each, 0, dist.group.WORLD) for each in shards]
         y = x
         for weight in whole:
             y = torch.tanh(y @ weight)
@@ -211,7 +214,7 @@ def sharded_agrees():
 
 def written_inputs_agree():
     def decoded(cache, new, at):
-        gathered = functional.all_gather_single(cache[:2], 0, dist.group.WORLD)  # as it was
+        gathered = gather(cache[:2], 0, dist.group.WORLD)  # as it was
         cache.index_copy_(0, at, functional.all_reduce(new, "sum", dist.group.WORLD))
         return torch.tanh(cache).sum(0), gathered * 2
 
@@ -237,7 +240,7 @@ def meshes_agree():
 
     def program(mesh, x):
         one = functional.all_reduce(x * 2, "sum", (mesh, 1))
-        two = functional.all_gather_single(one + x, 0, mesh.get_group("rows"))
+        two = gather(one + x, 0, mesh.get_group("rows"))
         return functional.all_reduce(two, "sum", mesh["columns"]) / mesh.size(1), one + 1
 
     compiled = plait.compile(program, fullgraph=True)

@@ -97,6 +97,9 @@ dist.init_process_group("gloo", store=dist.FileStore(store, count), rank=rank, w
 torch.manual_seed(rank)
 pairs = [dist.new_group([n, n + 1]) for n in range(0, count, 2)]
 pair, world = pairs[rank // 2], dist.group.WORLD
+# What torch 2.13 calls them, and torch before.
+gather = getattr(functional, "all_gather_single", functional.all_gather_tensor)
+scatter = getattr(functional, "reduce_scatter_single", functional.reduce_scatter_tensor)
 
 
 def reduced(x, w):
@@ -108,9 +111,9 @@ def returned(x, w):
 
 
 def gathered(x, w):
-    rows = functional.all_gather_single(torch.tanh(x), 0, world)
-    columns = functional.all_gather_single(x @ w, 1, pair)
-    part = functional.reduce_scatter_single(rows, "sum", 0, world)
+    rows = gather(torch.tanh(x), 0, world)
+    columns = gather(x @ w, 1, pair)
+    part = scatter(rows, "sum", 0, world)
     return rows.sum(0), columns * 2, part - x
 
 
