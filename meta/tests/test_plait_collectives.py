@@ -219,7 +219,9 @@ def test_processes_agree_with_eager(count, tmp_path):
     import torch.distributed._functional_collectives as functional
 
     if count == 2 and not hasattr(functional, "all_gather_single"):
-        pytest.skip("before torch 2.13 collectives with gradients wrap results, which breaks graphs")
+        pytest.skip(
+            "before torch 2.13 collectives with gradients wrap results, which breaks graphs"
+        )
     assert run_cases(count, tmp_path, *QUICK[count]) == []
 
 
