@@ -386,7 +386,7 @@ SMALL = {"vocab_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "hi
 @pytest.mark.parametrize("name", ["Bert", "GPT2", "Llama"])
 def test_models_of_transformers_are_restored(warm, monkeypatch, name):
     """In one process, but with another model of the same kind: nothing of the first is kept."""
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers")  # no dependency of the tests
     monkeypatch.setenv("PLAIT_CXX_OPTIMIZATION", "-O0")
     config = getattr(transformers, f"{name}Config")(**SMALL, intermediate_size=64)
     ids = torch.arange(12).reshape(2, 6)

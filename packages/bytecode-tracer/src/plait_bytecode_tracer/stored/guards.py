@@ -79,7 +79,7 @@ def read_guard(reader: Reader, data: Any) -> Guard:
 def _by_name(guard: Guard) -> bool:
     """Whether code reads a builtin by its own name, or asks for a class: `orders` sees the first,
     and what the second tells is how the object may be read."""
-    named = guard.source is not None and guard.source.key == guard.expected.__name__  # type: ignore[attr-defined]
+    named = guard.source is not None and guard.source.key == guard.expected.__name__  # type: ignore[attr-defined]  # a class
     return named or guard.kind is Kind.TYPE
 
 
@@ -247,7 +247,7 @@ def _write_tensor(writer: Writer, guard: Guard) -> Any:
 def _read_tensor(reader: Reader, source: Source | None, data: Any) -> object:
     cls, dtype, shape, stride, device, requires_grad = listed(data, 6)
     return TensorFacts(
-        _read_type(reader, source, cls),  # type: ignore[arg-type]
+        _read_type(reader, source, cls),  # type: ignore[arg-type]  # checked there
         _typed(value_of(dtype), torch.dtype),
         tuple(_typed(size, int) for size in listed(shape)),
         tuple(_typed(size, int) for size in listed(stride, len(shape))),

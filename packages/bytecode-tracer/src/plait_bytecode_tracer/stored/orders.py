@@ -27,7 +27,7 @@ _VIEWS = frozenset({"keys", "items"})
 """Methods whose results give sets, with the operators of sets."""
 _OF_SETS = frozenset(
     number
-    for number, (name, _) in enumerate(dis._nb_ops)  # type: ignore[attr-defined]
+    for number, (name, _) in enumerate(dis._nb_ops)  # type: ignore[attr-defined]  # not in stubs
     if name.endswith(("AND", "OR", "XOR", "SUBTRACT"))
 )
 _KNOWN = sys.version_info[:2] == (3, 11)

@@ -72,7 +72,7 @@ def _is_thin(match: Match, limits: Mapping[str, Thin], inner: int) -> bool:
 
 
 def _sum_of_products(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
-    return aten.mm.default(a, b) + aten.mm.default(c, d)  # type: ignore[no-any-return]
+    return aten.mm.default(a, b) + aten.mm.default(c, d)  # type: ignore[no-any-return]  # operators are untyped
 
 
 def _product_of_joined(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
