@@ -9,6 +9,7 @@ and runs eagerly then. Nothing is generated.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import sys
 import time
 from collections import Counter
@@ -38,6 +39,16 @@ class Found:
     in_models: Counter[str] = field(default_factory=Counter)
     """In how many models, likewise."""
     failures: list[str] = field(default_factory=list)
+
+    def add(self, other: Found) -> None:
+        """Count what another has found, too."""
+        self.models += other.models
+        self.graphs += other.graphs
+        self.nodes += other.nodes
+        self.seconds += other.seconds
+        self.rewrites += other.rewrites
+        self.in_models += other.in_models
+        self.failures += other.failures
 
 
 def count(name: str, model: torch.nn.Module, inputs: dict[str, Any], found: Found) -> None:
@@ -88,22 +99,43 @@ def _through_passes(
     return len(graph.graph.nodes), time.perf_counter() - started
 
 
-def measure(chosen: Sequence[str], limit: int | None) -> dict[str, Found]:
+def measure(chosen: Sequence[str], limit: int | None, processes: int) -> dict[str, Found]:
     """For inference and for training."""
-    sys.path.insert(0, str(_TRACER))
+    names = [name for name in _zoo() if not chosen or any(each in name for each in chosen)]
+    found = {"inference": Found(), "training": Found()}
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        for name, of_model in zip(names, pool.imap(_of_model, names[:limit]), strict=False):
+            print(name, file=sys.stderr, flush=True)
+            for kind, result in found.items():
+                result.add(of_model[kind])
+    return found
+
+
+def _zoo() -> dict[str, Any]:
+    """The models of the tracer's suite by name."""
+    if str(_TRACER) not in sys.path:
+        sys.path.insert(0, str(_TRACER))
     from suites.zoo import MODELS
 
-    names = [name for name in MODELS if not chosen or any(each in name for each in chosen)]
+    models: dict[str, Any] = MODELS
+    return models
+
+
+def _of_model(name: str) -> dict[str, Found]:
+    """What one model adds."""
+    torch.set_num_threads(1)
+    entry = _zoo()[name]
     found = {"inference": Found(), "training": Found()}
-    for name in names[:limit]:
-        entry = MODELS[name]
-        print(name, file=sys.stderr, flush=True)
-        for kind, result in found.items():
-            torch.manual_seed(0)
+    for kind, result in found.items():
+        torch.manual_seed(0)
+        try:
             model, inputs = entry.build(), entry.inputs(0)
-            model.train(kind == "training")
-            with torch.set_grad_enabled(kind == "training"):
-                count(name, model, _moved(inputs), result)
+        except Exception as error:  # the library here may not have it
+            result.failures.append(f"{name}: {type(error).__name__}: {error}".splitlines()[0])
+            continue
+        model.train(kind == "training")
+        with torch.set_grad_enabled(kind == "training"):
+            count(name, model, _moved(inputs), result)
     return found
 
 
@@ -143,9 +175,9 @@ def main() -> int:
     parser.add_argument("models", nargs="*", help="parts of names; all if none")
     parser.add_argument("--limit", type=int, help="so many models at most")
     parser.add_argument("--markdown", type=Path, help="write the table to this file")
+    parser.add_argument("--processes", type=int, default=1, help="side by side")
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    text = markdown(measure(options.models, options.limit))
+    text = markdown(measure(options.models, options.limit, options.processes))
     print(text)
     if options.markdown:
         options.markdown.write_text(text + "\n")

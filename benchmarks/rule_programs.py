@@ -322,7 +322,7 @@ PROGRAMS = (
     ),
     Program(
         "merge-products", "merge-products", _heads,
-        _normal((128, 256), *[(256, 256)] * 3), frozen=True, only_on="cpu",
+        _normal((128, 256), *[(256, 256)] * 3), frozen=True,
     ),
     Program(
         "pack-weights", "pack-weights", lambda x, a, b: (x @ a).relu() @ b,

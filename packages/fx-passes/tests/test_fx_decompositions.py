@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fx_oracle import assert_like_eager, check_program, trace
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from plait_fx_passes import (
     AtenTraceError,
@@ -164,6 +165,20 @@ def test_choices_are_taken_apart_wholly(name):
     program, shapes = CHOICES[name]
     graph = check_program(program, _matrices(*shapes), tolerance=1e-11)
     assert not TAKEN_APART & {node.target for node in graph.graph.nodes}
+
+
+NEED_A_GPU = set() if torch.cuda.is_available() else {"triangles", "batch_norm_train"}
+"""Programs for which torch's fake kernels ask the driver."""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", [each for each in PROGRAMS if each not in NEED_A_GPU])
+def test_decompositions_have_the_shapes_of_a_gpus_kernels(name, dtype):
+    program, shapes = PROGRAMS[name]
+    with FakeTensorMode():
+        inputs = [torch.empty(shape, device="cuda", dtype=dtype) for shape in shapes]
+    graph = to_aten(trace(program), inputs)  # raises where a result's shape or dtype is another
+    verify(graph)
 
 
 def test_masked_indices_are_moved_to_the_nearest():

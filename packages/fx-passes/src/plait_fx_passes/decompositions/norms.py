@@ -27,17 +27,21 @@ def batch_norm_inference(
     momentum: float,
     eps: float,
 ) -> object:
-    """One multiply and one add for each element, by coefficients for each channel."""
+    """One multiply and one add for each element, by coefficients for each channel.
+
+    The statistics that a backward would read are left empty by the CPU's kernel alone.
+    """
     kept = parameter_dtype(x, weight, bias, running_mean, running_var)
     if kept is None or x.dim() < 2:
         return NotImplemented
-    scale = 1 / torch.sqrt(wide(running_var) + eps)
-    if weight is not None:
-        scale = scale * wide(weight)
+    inverse = 1 / torch.sqrt(wide(running_var) + eps)
+    scale = inverse if weight is None else inverse * wide(weight)
     shift = -(wide(running_mean) * scale)
     if bias is not None:
         shift = shift + wide(bias)
     out = (wide(x) * _per_channel(scale, x) + _per_channel(shift, x)).to(x.dtype)
+    if x.device.type != "cpu":
+        return out, wide(running_mean).clone(), inverse
     none = x.new_empty(0, dtype=kept)
     return out, none, none.clone()
 
