@@ -1,13 +1,14 @@
 """`dataclasses.dataclass` with methods that all classes share.
 
 The standard decorator writes and compiles up to six functions for each class. For the hundreds of
-classes of a compiler these are two megabytes and a tenth of a warm start. Here a class gets an
-`__init__` of its own and nothing else.
+classes of a compiler these are two megabytes and a sixth of a warm start. Here a class gets an
+`__init__` of its own, when it is first asked for, and nothing else.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -29,22 +30,34 @@ def _record(
 
     Instances behave alike: initialization, `__post_init__`, comparison and hashes of fields in
     their order, `FrozenInstanceError`, copies, pickles, patterns, `fields` and `replace`. The class
-    gets no text as `__doc__` where it has none; there are no pseudo-fields (`InitVar`). A class
-    inherits from classes that are made alike, not from a frozen one of the standard library.
+    gets no text as `__doc__` where it has none; there are no pseudo-fields (`InitVar`, `KW_ONLY`),
+    and annotations are text (`from __future__ import annotations`). A class inherits from classes
+    that are made alike, not from a frozen one of the standard library.
     """
 
     def decorate(cls: type[Any]) -> type[Any]:
-        defined = frozenset(cls.__dict__)
-        documented = cls.__doc__
-        cls.__doc__ = documented or cls.__name__  # else the standard library writes one, slowly
-        made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots)(cls)
-        made.__doc__ = documented
-        shared = _shared_methods(made, defined, frozen, slots, eq, repr)
-        if "__init__" not in defined:
-            shared["__init__"] = _initializer(made, frozen)
-        for name, value in shared.items():
-            setattr(made, name, value)
-        return made
+        own = _own_fields(cls)
+        inherited = (base.__dict__.get(_FIELDS, {}) for base in reversed(cls.__mro__[1:]))
+        fields = {name: each for of in (*inherited, own) for name, each in of.items()}
+        members = _shared_methods(cls, [*fields.values()], frozen, slots, eq, repr)
+        if "__match_args__" not in cls.__dict__:
+            members["__match_args__"] = tuple(each.name for each in fields.values() if each.init)
+        members |= {_FIELDS: fields, **_MARKS}
+        initializer = None if "__init__" in cls.__dict__ else _Initializer(frozen)
+        if initializer is not None:
+            members["__init__"] = initializer
+        if slots:
+            return _with_slots(cls, tuple(own), members)
+        for name, each in own.items():
+            if each.default is not _MISSING:
+                setattr(cls, name, each.default)
+            elif name in cls.__dict__:
+                delattr(cls, name)
+        for name, value in members.items():
+            setattr(cls, name, value)
+        if initializer is not None:
+            initializer.__set_name__(cls, "__init__")
+        return cls
 
     return decorate if cls is None else decorate(cls)
 
@@ -55,15 +68,64 @@ else:
     dataclass = _record
 
 
+@dataclasses.dataclass(init=False, repr=False, eq=False)
+class _Standard:
+    """A class of the standard library's, for what it marks its classes with."""
+
+    field: int
+
+
+_IS_FIELD = _Standard.__dict__[_FIELDS]["field"]._field_type
+_MARKS = {
+    name: _Standard.__dict__[name]
+    for name in ("__dataclass_params__", "__replace__")
+    if name in _Standard.__dict__
+}
+
+
+def _own_fields(cls: type[Any]) -> dict[str, dataclasses.Field[Any]]:
+    """The fields that the class itself declares, in their order."""
+    fields: dict[str, dataclasses.Field[Any]] = {}
+    for name, annotation in inspect.get_annotations(cls).items():
+        if annotation.startswith(("ClassVar", "typing.ClassVar")):
+            continue
+        default = cls.__dict__.get(name, _MISSING)
+        made: Any = default
+        if not isinstance(default, dataclasses.Field):
+            made = dataclasses.field(default=default)
+            if type(default).__hash__ is None:
+                raise ValueError(f"{cls.__name__}.{name} needs a default_factory")
+        made.name, made.type, made._field_type, made.kw_only = name, annotation, _IS_FIELD, False
+        fields[name] = made
+    return fields
+
+
+def _with_slots(cls: type[Any], names: tuple[str, ...], members: dict[str, Any]) -> type[Any]:
+    """The class again, with these members and slots for these fields."""
+    taken = {slot for base in cls.__mro__[1:-1] for slot in base.__dict__.get("__slots__", ())}
+    left_out = {*names, "__dict__", "__weakref__"}
+    kept = {name: value for name, value in cls.__dict__.items() if name not in left_out}
+    slots = tuple(name for name in names if name not in taken)
+    members = {**kept, **members, "__slots__": slots, "__qualname__": cls.__qualname__}
+    kind: Any = type(cls)
+    made: type[Any] = kind(cls.__name__, cls.__bases__, members)
+    return made
+
+
 def _shared_methods(
-    cls: type[Any], defined: frozenset[str], frozen: bool, slots: bool, eq: bool, repr: bool
+    cls: type[Any],
+    fields: list[dataclasses.Field[Any]],
+    frozen: bool,
+    slots: bool,
+    eq: bool,
+    repr: bool,
 ) -> dict[str, Any]:
     """What a class with such options has besides `__init__`, where it has not defined it."""
+    defined = frozenset(cls.__dict__)
     made: dict[str, Any] = {}
     if repr:
         made["__repr__"] = _repr
     if eq:
-        fields = dataclasses.fields(cls)
         made["__eq__"] = _equality(_values([f.name for f in fields if f.compare]))
         hashed = [f.name for f in fields if (f.compare if f.hash is None else f.hash)]
         made["__hash__"] = _hashing(_values(hashed)) if frozen else None
@@ -77,6 +139,28 @@ def _shared_methods(
     return made
 
 
+class _Initializer:
+    """Stands for a class's `__init__` until that is asked for, and then gives place to it.
+
+    Most classes of a compiler are never used in one run, and compiling a function takes longer
+    than making a class.
+    """
+
+    def __init__(self, frozen: bool) -> None:
+        self._frozen = frozen
+        self._of: type[Any] | None = None
+        self._name = ""
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self._of, self._name = owner, f"{owner.__qualname__}.{name}"
+
+    def __get__(self, instance: object, owner: type[Any]) -> Any:
+        assert self._of is not None
+        function = _initializer(self._of, self._name, self._frozen)
+        self._of.__init__ = function
+        return function.__get__(instance, owner)
+
+
 def _values(names: list[str]) -> Callable[[object], Any]:
     """A function that returns the values of these attributes as a tuple."""
     if len(names) > 1:
@@ -84,7 +168,7 @@ def _values(names: list[str]) -> Callable[[object], Any]:
     return operator.attrgetter(*names, "__class__", "__class__")
 
 
-def _initializer(cls: type[Any], frozen: bool) -> Callable[..., None]:
+def _initializer(cls: type[Any], name: str, frozen: bool) -> Callable[..., None]:
     """The `__init__` that assigns the fields in their order."""
     names: dict[str, Any] = {"_given": _MISSING, "_set": object.__setattr__}
     arguments, body = [], []
@@ -93,16 +177,15 @@ def _initializer(cls: type[Any], frozen: bool) -> Callable[..., None]:
         if argument is not None:
             arguments.append(argument)
         if value is not None:
-            name = field.name
-            assign = f"_set(_self, {name!r}, {value})" if frozen else f"_self.{name} = {value}"
-            body.append(assign)
+            assign = f"_set(_self, {field.name!r}, {value})"
+            body.append(assign if frozen else f"_self.{field.name} = {value}")
     if hasattr(cls, "__post_init__"):
         body.append("_self.__post_init__()")
     lines = "\n ".join(body or ["pass"])
     made: dict[str, Any] = {}
     exec(f"def __init__({', '.join(['_self', *arguments])}):\n {lines}", names, made)
     function: Callable[..., None] = made["__init__"]
-    function.__qualname__ = f"{cls.__qualname__}.__init__"
+    function.__qualname__ = name
     function.__module__ = cls.__module__
     return function
 
