@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from tracer_oracle import check, compiled
 
@@ -108,3 +109,30 @@ def test_the_current_device_may_be_chosen_again(monkeypatch):
     broken = tracer.trace(chosen, [torch.ones(3), 0]).graph_break
     assert "cuda:0 as the current device" in str(broken)
     assert tracer.trace(of_the_cpu, [torch.ones(3)]).graph_break is None
+
+
+@pytest.mark.parametrize("answer", [False, True, None])
+def test_whether_a_cuda_graph_is_captured_is_asked_once(
+    monkeypatch: pytest.MonkeyPatch, answer: bool | None
+) -> None:
+    """Asking raises where there is no GPU, as in every build for one on a machine without."""
+
+    def ask() -> bool | None:
+        if answer is None:
+            raise RuntimeError("CUDA error: no CUDA-capable device is detected")
+        return answer
+
+    monkeypatch.setattr(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", ask)
+
+    def program(x):
+        try:
+            return x + 1 if torch.cuda.is_current_stream_capturing() else x - 1
+        except RuntimeError as error:
+            return x, str(error)
+
+    made = check(program, torch.ones(2))
+    assert not made.breaks
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert torch.equal(made(torch.ones(2)), torch.full((2,), 2.0))  # compiled anew

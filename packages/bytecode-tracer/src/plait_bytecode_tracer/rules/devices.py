@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.exceptions.raising import python_error
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.objects.containers import plain_value
-from plait_bytecode_tracer.rules.registry import builtin
+from plait_bytecode_tracer.rules.registry import builtin, named_rule
 from plait_bytecode_tracer.tensors.ambient import DefaultDevice, DeviceMode
 from plait_bytecode_tracer.tensors.function_modes import through_mode
 from plait_bytecode_tracer.values.variables import Known, Variable
@@ -44,6 +47,22 @@ def exchange_device(frame: Frame, device: Variable) -> Variable:
     is_current = Mode(torch.cuda.current_device, index)
     frame.state.require(None, Kind.MODE, is_current, f"cuda:{index} is the current device")
     return constant(index)
+
+
+@named_rule("torch.cuda.graphs", "is_current_stream_capturing")
+def is_current_stream_capturing(frame: Frame) -> Variable:
+    """Whether a CUDA graph is being captured; it raises where there is no device to ask."""
+    ask: Any = torch.cuda.is_current_stream_capturing
+    if torch.cuda.is_initialized():
+        value = ask()
+        frame.state.require(None, Kind.MODE, Mode(ask, value), f"a capture is under way: {value}")
+        return constant(value)
+    text = "torch.cuda.is_initialized() is False"  # then nothing of torch's can be under way
+    frame.state.require(None, Kind.MODE, Mode(torch.cuda.is_initialized, False), text)
+    try:
+        return constant(ask())
+    except RuntimeError as error:
+        raise python_error(error) from None
 
 
 @builtin(torch.get_default_device)
