@@ -22,6 +22,7 @@ from plait_scheduler import (
     Launch,
     OnError,
     OutputStorage,
+    PartStorage,
     Program,
     ProgramBuffer,
     Return,
@@ -182,6 +183,9 @@ class HostWriter:
         data = _data(buffer.name)
         if isinstance(buffer.storage, SharedStorage):
             return [f"{data} = {_data(buffer.storage.buffer)};"]
+        if isinstance(buffer.storage, PartStorage):
+            offset = c_index(buffer.storage.offset * buffer.dtype.itemsize)
+            return [f"{data} = {_data(buffer.storage.buffer)} + {offset};"]
         if isinstance(buffer.storage, OutputStorage):
             slot = self.outputs.get(buffer.name)
             if slot is None:

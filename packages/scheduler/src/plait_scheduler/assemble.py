@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
 from plait_ir_lowering import (
@@ -29,6 +29,7 @@ from plait_scheduler.kernels import BuiltKernel, attention_kernel
 from plait_scheduler.memory import Lifetime, plan_arena
 from plait_scheduler.nodes import final_reads, reads_of
 from plait_scheduler.options import SchedulerOptions
+from plait_scheduler.parts import parts_of
 from plait_scheduler.program import (
     Allocate,
     ArenaStorage,
@@ -40,6 +41,7 @@ from plait_scheduler.program import (
     Launch,
     OnError,
     OutputStorage,
+    PartStorage,
     Program,
     ProgramBuffer,
     Return,
@@ -102,6 +104,9 @@ class _Assembly:
     """The buffer whose memory each is in."""
     handed_out: set[str] = field(default_factory=set)
     """Temporaries whose memory a result of the program takes over."""
+    parts: dict[str, PartStorage] = field(init=False)
+    """What is stored as part of what it is concatenated to."""
+    wholes: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self.buffers = {b.name: b for b in self.graph.inputs}
@@ -110,6 +115,8 @@ class _Assembly:
             self.makers.update((b.name, definition) for b in definition.buffers)
         self.kernels = SharedKernels(self.buffers, self.options, self.wide)
         self.kept = frozenset(final_reads(self.graph))
+        self.parts = parts_of(self.graph)
+        self.wholes = frozenset(part.buffer for part in self.parts.values())
         devices = Counter(b.device for d in self.graph.definitions for b in d.buffers)
         self.arena_device = max(devices, key=devices.__getitem__, default=Device("cpu"))
         self.stages = stages_of(self.graph, self.units, self.options)
@@ -159,7 +166,7 @@ class _Assembly:
             work: list[Step] = []
             for unit in stage:
                 created, step = self._unit(number, unit)
-                for name in created:
+                for name in self._with_wholes(created, first):
                     first[name] = number
                     if not isinstance(self.storage[name], ExternStorage):
                         steps.append(Allocate(name))
@@ -195,10 +202,24 @@ class _Assembly:
         kernels = tuple(self.kernels.named.values())
         return Program(self.graph.name, symbols, inputs, buffers, kernels, tuple(steps), arena)
 
+    def _with_wholes(self, created: Sequence[str], known: Mapping[str, int]) -> list[str]:
+        """Buffers that get memory now, each behind what it is the first known part of."""
+        names: dict[str, None] = {}
+        for name in created:
+            if name in self.parts:
+                whole = self.parts[name].buffer
+                if whole not in known and whole not in names:
+                    self._store(whole)
+                    names[whole] = None
+            names[name] = None
+        return list(names)
+
     def _unit(self, number: int, unit: Unit) -> tuple[list[str], Launch | CallExtern | None]:
         """What a unit stores, and its step."""
         if unit.group is None:
             (definition,) = self._definitions(unit)
+            if definition.buffers[0].name in self.wholes:
+                return [], None  # its parts are there already
             if isinstance(definition.body, Attention):
                 return self._attend(definition, definition.body)
             return self._call(number, unit)
@@ -221,8 +242,7 @@ class _Assembly:
             if buffer.name in self.kept or self.last_use[buffer.name] > number
         ]
         for name in stored:
-            self.storage[name] = self._fresh(name)
-            self.owner[name] = name
+            self._store(name)
         for name in stored:
             self._start_from_target(name, number)
         if as_index(0) in (points(group.outer), points(group.inner) if group.is_scatter else None):
@@ -257,8 +277,7 @@ class _Assembly:
     def _attend(self, definition: Definition, body: Attention) -> tuple[list[str], Launch | None]:
         """A kernel of its own."""
         (buffer,) = definition.buffers
-        self.storage[buffer.name] = self._fresh(buffer.name)
-        self.owner[buffer.name] = buffer.name
+        self._store(buffer.name)
         if points(body.ranges) is as_index(0):
             return [buffer.name], None
         built = attention_kernel(body, buffer.name, self.buffers)
@@ -312,8 +331,8 @@ class _Assembly:
             if not (name in stored or name in self.in_place or name in self.updates)
         ]
         for target in stored:
-            if isinstance(self.storage[target], SharedStorage):
-                continue  # an input that it is written back to
+            if isinstance(self.storage[target], SharedStorage | PartStorage):
+                continue  # of an input that it is written back to, or of what it is joined to
             for source in self._replaceable(dying, target):
                 changed = self.kernels.overwrite(built, source, target)
                 if changed is None or not self._may_overwrite(source, target):
@@ -384,16 +403,22 @@ class _Assembly:
                 continue
             results.append(buffer.name)
             created.append(buffer.name)
-            self.owner[buffer.name] = buffer.name
             if not body.out_variant:
                 self.storage[buffer.name] = ExternStorage()
+                self.owner[buffer.name] = buffer.name
             else:
-                self.storage[buffer.name] = self._fresh(buffer.name)
+                self._store(buffer.name)
                 self._call_in_place(body, buffer.name, number)
         call = CallExtern(
             body.op, body.overload, body.args, tuple(results), body.out_variant, definition.origin
         )
         return created, call
+
+    def _store(self, name: str) -> None:
+        """Give a buffer that the program computes its storage."""
+        part = self.parts.get(name)
+        self.storage[name] = self._fresh(name) if part is None else part
+        self.owner[name] = name if part is None else part.buffer
 
     def _fresh(self, name: str) -> Storage:
         """Storage for a buffer that the program allocates; its place is found later.

@@ -17,6 +17,7 @@ class DecisionKind(Enum):
     REDUCTION = "reduction fusion"
     SIBLING = "sibling fusion"
     INLINE = "producer inlining"
+    JOIN = "computing in its part"
     PAD = "padding of rows"
     ATTENTION = "attention in one kernel"
     SPLIT = "reduction split"

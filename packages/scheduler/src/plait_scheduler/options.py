@@ -22,6 +22,9 @@ class SchedulerOptions(Settings):
     split_reductions: bool = setting(
         True, "compute reductions to few elements in two stages, so that they run in parallel"
     )
+    join_products: bool = setting(
+        True, "let matrix products write to their parts of what they are concatenated to, on CPUs"
+    )
     pad_products: bool = setting(
         True,
         "leave room behind the rows of matrix products that only loops read, where that is fast",

@@ -7,6 +7,7 @@ behind them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from plait_ir_lowering import (
@@ -26,7 +27,8 @@ from plait_scheduler.nodes import final_reads, reads_of
 from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.sizes import estimate
 
-_PRODUCTS = frozenset(("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"))
+PRODUCTS = frozenset(("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"))
+"""Calls that multiply matrices; their out variants write to any strides."""
 _BEGIN = 8
 """Rows then begin at multiples of 32 bytes, which vectors of AVX2 have."""
 _LEAST_COLUMNS = 256
@@ -54,19 +56,29 @@ def pad_products(graph: Graph, options: SchedulerOptions, log: DecisionLog) -> G
 def _padded(definition: Definition) -> Buffer | None:
     """What a product gives, with room behind its rows; None where it is none that gains."""
     body = definition.body
-    if not isinstance(body, ExternCall) or body.op not in _PRODUCTS or not body.out_variant:
+    if not isinstance(body, ExternCall) or body.op not in PRODUCTS or not body.out_variant:
         return None
     (buffer,) = definition.buffers
     size = buffer.layout.size
-    if buffer.dtype is not DType.f32 or buffer.device.type != "cpu":
-        return None
-    if not buffer.layout.is_row_major or not size[-1].is_constant:
+    if not buffer.layout.is_row_major or not gains_by_begins(buffer) or begin_well([size[-1]]):
         return None
     columns = size[-1].as_int()
-    room = -columns % _BEGIN
-    if not room or estimate(size[-2]) < _LEAST_ROWS or columns < _LEAST_COLUMNS:
-        return None
-    return replace(buffer, layout=Layout.of(size, _strides(size, columns + room)))
+    return replace(buffer, layout=Layout.of(size, _strides(size, columns + -columns % _BEGIN)))
+
+
+def gains_by_begins(product: Buffer) -> bool:
+    """Whether a product is written faster to rows that begin at multiples of 32 bytes."""
+    size = product.layout.size
+    if product.dtype is not DType.f32 or product.device.type != "cpu":
+        return False
+    if not size[-1].is_constant:
+        return False
+    return estimate(size[-2]) >= _LEAST_ROWS and size[-1].as_int() >= _LEAST_COLUMNS
+
+
+def begin_well(places: Sequence[IndexExpr]) -> bool:
+    """Whether elements of f32 at these places begin multiples of 32 bytes."""
+    return all(coefficient % _BEGIN == 0 for place in places for _, coefficient in place.terms)
 
 
 def _strides(size: tuple[IndexExpr, ...], row: int) -> list[IndexExpr]:

@@ -212,11 +212,26 @@ class SharedStorage:
 
 
 @dataclass(frozen=True, slots=True)
+class PartStorage:
+    """Part of a buffer that has memory of its own, from its element `offset` on.
+
+    The whole lies densely, row-major. Its parts are bands of each of its rows, for some number of
+    its last dimensions taken as one row; together they are all of it, and do not overlap. It holds
+    its elements once all of its parts hold theirs.
+    """
+
+    buffer: str
+    offset: IndexExpr
+
+
+@dataclass(frozen=True, slots=True)
 class ExternStorage:
     """Allocated by the external call that defines it."""
 
 
-Storage: TypeAlias = InputStorage | OutputStorage | ArenaStorage | SharedStorage | ExternStorage
+Storage: TypeAlias = (
+    InputStorage | OutputStorage | ArenaStorage | SharedStorage | PartStorage | ExternStorage
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +251,7 @@ class ProgramBuffer:
 
 
 def memory_of(buffers: Mapping[str, ProgramBuffer], name: str) -> str:
-    """The buffer whose memory the buffer `name` is in: itself where it has its own."""
+    """The buffer whose memory the buffer `name` takes over: itself where it takes over none."""
     storage = buffers[name].storage
     while isinstance(storage, SharedStorage):
         name, storage = storage.buffer, buffers[storage.buffer].storage
@@ -245,7 +260,7 @@ def memory_of(buffers: Mapping[str, ProgramBuffer], name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """The buffer's memory must exist from here on (no work for arena and shared storage)."""
+    """The buffer's memory must exist from here on (no work for that which exists already)."""
 
     buffer: str
 

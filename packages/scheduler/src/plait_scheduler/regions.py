@@ -285,7 +285,7 @@ def _limits(condition: Value, ranges: Sequence[Var]) -> dict[tuple[Var, bool], I
     """What a condition says of the least value of a variable, and of the greatest (True)."""
     if not isinstance(condition, Op) or condition.name not in ("eq", "ge", "le"):
         return {}
-    left, right = (_as_index(each) for each in condition.args)
+    left, right = (index_of(each) for each in condition.args)
     if left is None or right is None:
         return {}
     used = [var for var in ranges if var in atoms(left) | atoms(right)]
@@ -299,7 +299,8 @@ def _limits(condition: Value, ranges: Sequence[Var]) -> dict[tuple[Var, bool], I
     return {(var, side): right - rest for side in sides}
 
 
-def _as_index(value: Value) -> IndexExpr | None:
+def index_of(value: Value) -> IndexExpr | None:
+    """The index expression that a value is, if it is one."""
     if isinstance(value, IndexValue):
         return value.expr
     return as_index(value.value) if isinstance(value, Const) and type(value.value) is int else None

@@ -15,6 +15,7 @@ from plait_scheduler.fusion import fuse
 from plait_scheduler.inline import inline_producers
 from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.pad import pad_products
+from plait_scheduler.parts import join_products
 from plait_scheduler.program import CopyBack, Launch, Program
 from plait_scheduler.prune import copy_targets, protect_mutated_inputs, prune
 from plait_scheduler.regions import write_regions
@@ -86,6 +87,7 @@ def _planned(
     log = DecisionLog(None if options.fuel < 0 else options.fuel)
     graph = copy_targets(graph)
     graph = fuse_attention(graph, options, log)
+    graph = join_products(graph, options, log)
     graph = pad_products(graph, options, log)
     graph = split_reductions(graph, options, log)
     wide = wide_values(graph, options, log)

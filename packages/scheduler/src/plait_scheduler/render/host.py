@@ -34,6 +34,7 @@ from plait_scheduler.program import (
     Launch,
     OnError,
     OutputStorage,
+    PartStorage,
     Program,
     ProgramBuffer,
     Return,
@@ -193,6 +194,8 @@ class _Host:
                 return f"{name} = from_arena(arena, {offset}, {layout}, {dtype})"
             case SharedStorage(other):
                 return f"{name} = shared({self.names[other]}, {layout}, {dtype})"
+            case PartStorage(whole, offset):
+                return f"{name} = view({self.names[whole]}, {layout}, {offset})"
             case OutputStorage():
                 offset = buffer.layout.offset
                 return f'{name} = allocate({layout}, {offset}, {dtype}, "{buffer.device}")'

@@ -46,6 +46,7 @@ from plait_scheduler.program import (
     OnError,
     OutputStorage,
     Param,
+    PartStorage,
     Program,
     ProgramBuffer,
     Reduce,
@@ -157,6 +158,9 @@ def _storage(text: str, index: IndexReader) -> Storage:
             return ArenaStorage(index.parse(rest))
         case "shared":
             return SharedStorage(rest)
+        case "part":
+            whole, _, offset = rest.removeprefix("of ").partition(" at ")
+            return PartStorage(whole, index.parse(offset))
         case "output":
             return OutputStorage()
         case "extern":

@@ -49,6 +49,7 @@ from plait_scheduler.program import (
     OnError,
     OutputStorage,
     Param,
+    PartStorage,
     Program,
     ProgramBuffer,
     Reduce,
@@ -161,6 +162,8 @@ def _storage(storage: Storage) -> str:
             return f"arena {offset}"
         case SharedStorage(buffer):
             return f"shared {buffer}"
+        case PartStorage(buffer, offset):
+            return f"part of {buffer} at {offset}"
         case ExternStorage():
             return "extern"
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from itertools import islice
 
-from plait_ir_lowering import IndexExpr, TensorRef, as_index
+from plait_ir_lowering import IndexExpr, Layout, TensorRef, as_index, bounds
 from plait_scheduler.errors import ProgramError
 from plait_scheduler.inplace import OVERWRITING
 from plait_scheduler.memory import ALIGNMENT
@@ -26,6 +26,7 @@ from plait_scheduler.program import (
     Launch,
     OnError,
     OutputStorage,
+    PartStorage,
     Program,
     ProgramBuffer,
     Return,
@@ -42,7 +43,8 @@ def verify_program(program: Program) -> None:
     """Check `program`. Raises ProgramError with the step and those around it.
 
     Buffers are allocated before they are written, written before they are read, freed
-    once and not used after; those alive together do not overlap in the arena; launches
+    once and not used after; those alive together do not overlap in the arena; parts of a
+    buffer are all of it and do not overlap, and it is read once all are written; launches
     and calls get what they declare; launches that may run at the same time share no memory
     that one of them writes; every kernel is sound (`verify_kernel`); what is
     returned was computed and is not temporary memory.
@@ -60,6 +62,10 @@ class _ProgramCheck:
     written: set[str] = field(default_factory=set)
     """Buffers whose elements are computed and not yet overwritten by others."""
     gone: set[str] = field(default_factory=set)
+    parts: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The parts of each buffer that has some."""
+    filled: set[str] = field(default_factory=set)
+    """Parts whose elements are in what they are parts of."""
     roots: dict[str, str] = field(default_factory=dict)
     """The buffer whose memory each is in."""
     users: Counter[str] = field(default_factory=Counter)
@@ -86,6 +92,7 @@ class _ProgramCheck:
         self.kernels = {kernel.name: kernel for kernel in program.kernels}
         for kernel in program.kernels:
             verify_kernel(kernel)
+        self._find_parts()
         for position, name in enumerate(program.inputs):
             buffer = self._buffer(name)
             self._require(buffer.storage == InputStorage(position), f"{name} is input {position}")
@@ -102,6 +109,26 @@ class _ProgramCheck:
             temporary = isinstance(storage, ArenaStorage | InputStorage)
             given = isinstance(self.buffers[name].storage, InputStorage)
             self._require(given or not temporary, f"{name} is freed before the end")
+
+    def _find_parts(self) -> None:
+        """Parts tile what they are parts of."""
+        found: dict[str, list[ProgramBuffer]] = {}
+        for buffer in self.program.buffers:
+            if isinstance(buffer.storage, PartStorage):
+                found.setdefault(buffer.storage.buffer, []).append(buffer)
+        for name, parts in found.items():
+            whole = self._buffer(name)
+            own = isinstance(whole.storage, ArenaStorage | OutputStorage)
+            self._require(own, f"{name}, which has parts, has memory of its own")
+            dense = whole.layout == Layout.of(whole.layout.size)
+            self._require(dense, f"{name}, which has parts, lies densely")
+            for part in parts:
+                alike = (part.dtype, part.device) == (whole.dtype, whole.device)
+                self._require(alike, f"{part.name} has the type and device of {name}")
+            self.parts[name] = tuple(part.name for part in parts)
+        for name, parts in found.items():
+            tile = _tile(parts, self.buffers[name])
+            self._require(tile, f"the parts of {name} are all of it, each once")
 
     def _step(self, step: Step) -> None:
         if isinstance(step, Free) and step.buffer in self.kept:
@@ -142,6 +169,8 @@ class _ProgramCheck:
                         temporary = isinstance(storage, ArenaStorage) or (
                             shared and isinstance(storage, InputStorage)
                         )
+                        part = isinstance(self.buffers[out.buffer].storage, PartStorage)
+                        self._require(not part, f"{out.buffer} is not part of other memory")
                         self._require(not temporary, f"{out.buffer} is not temporary memory")
 
     def _allocate(self, buffer: ProgramBuffer) -> None:
@@ -152,11 +181,15 @@ class _ProgramCheck:
                 self._require(other in self.alive, f"{other}, whose memory it shares, is alive")
                 self._require(other in self.written, f"{other}, whose memory it shares, is written")
                 base = self.buffers[other]
+                part = isinstance(base.storage, PartStorage)
+                self._require(not part, f"{other}, whose memory it shares, is not part of another")
                 self._require(
                     base.nbytes is buffer.nbytes and base.dtype is buffer.dtype,
                     f"{name} has the size and type of {other}",
                 )
                 self.written.add(name)
+            case PartStorage(other):
+                self._require(other in self.alive, f"{other}, which it is part of, is alive")
             case ArenaStorage(offset):
                 self._arena(buffer, offset)
             case storage:
@@ -254,7 +287,7 @@ class _ProgramCheck:
     def _root(self, name: str) -> str:
         """The buffer whose memory this one is in; the arena's parts do not overlap while alive."""
         storage = self.buffers[name].storage
-        if not isinstance(storage, SharedStorage):
+        if not isinstance(storage, SharedStorage | PartStorage):
             return name
         if name not in self.roots:
             self.roots[name] = self._root(storage.buffer)
@@ -263,8 +296,17 @@ class _ProgramCheck:
     def _write(self, name: str) -> None:
         """`name` is computed; what shared its memory before is lost."""
         root = self._root(name)
+        parts = self.parts.get(root, ())
         self.written.discard(self.holds.get(root, name))
-        self.holds[root] = name
+        if name in parts:
+            self.filled.add(name)
+            self.holds[root] = root
+            if self.filled.issuperset(parts):
+                self.written.add(root)
+        else:
+            self.filled.difference_update(parts)
+            self.written.difference_update(parts)
+            self.holds[root] = name
         self.written.add(name)
 
     def _call(self, call: CallExtern) -> None:
@@ -335,3 +377,40 @@ def _span(offset: IndexExpr, nbytes: IndexExpr) -> tuple[int, int | None]:
     if not offset.is_constant or not nbytes.is_constant:
         return 0, None
     return offset.as_int(), offset.as_int() + nbytes.as_int()
+
+
+def _tile(parts: Sequence[ProgramBuffer], whole: ProgramBuffer) -> bool:
+    """Whether parts are bands of the rows of a whole, all of each row, and do not overlap."""
+    ends: dict[IndexExpr, IndexExpr] = {}
+    periods: set[IndexExpr] = set()
+    for part in parts:
+        band = _band(part.layout, whole.layout.numel)
+        if band is None or not isinstance(part.storage, PartStorage):
+            return False
+        width, period = band
+        begin = part.storage.offset
+        if begin in ends or bounds(width)[0] in (None, 0):
+            return False
+        ends[begin] = begin + width
+        periods.add(period)
+    at = as_index(0)
+    while at in ends:
+        at = ends.pop(at)
+    return len(periods) == 1 and not ends and at is periods.pop()
+
+
+def _band(layout: Layout, numel: IndexExpr) -> tuple[IndexExpr, IndexExpr] | None:
+    """The width of a part in each row of a whole of so many elements, and the length of the row."""
+    if layout.offset.terms:
+        return None
+    flat = collapsed(layout)
+    size, stride = list(flat.size), list(flat.stride)
+    width, one = as_index(1), as_index(1)
+    if size and stride[-1] is one:
+        width = size.pop()
+        stride.pop()
+    if not size:
+        return width, numel
+    if len(size) > 1 or size[0] * stride[0] is not numel:
+        return None
+    return width, stride[0]
