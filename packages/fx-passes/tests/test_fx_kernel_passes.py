@@ -264,6 +264,30 @@ def test_other_casts_stay_where_they_are(program):
     assert [n.target for n in left.graph.nodes] == [n.target for n in graph.graph.nodes]
 
 
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.uint16], ids=str)
+def test_nothing_is_copied_in_dtypes_without_kernels(dtype):
+    """`flip` and `gather` have none for these, `cat` has."""
+    places = torch.tensor([[1, 0, 1]])
+
+    def widened(x):
+        y = x.float()
+        return y.t().flip(0), y.gather(0, places), torch.cat([x.float(), x.float()])
+
+    def narrowed(x):
+        return x.t().flip(0).to(dtype)
+
+    x = torch.tensor([[0.0, 1, 2], [3, 4, 100]])
+    for program, given in ((widened, x.to(dtype)), (narrowed, x)):
+        gm = trace(program)
+        left = run_passes(to_aten(gm, [given]), (NARROW_COPIES, DEAD_CODE), verify_each=True)
+        found, meant = wrap_runtime(left, left.module())(given), gm(given)
+        for got, expected in zip(
+            *(r if isinstance(r, tuple) else (r,) for r in (found, meant)), strict=True
+        ):
+            assert got.dtype == expected.dtype
+            assert torch.equal(got.double(), expected.double())
+
+
 # Where calls stand.
 
 

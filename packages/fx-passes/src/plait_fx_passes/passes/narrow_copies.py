@@ -31,6 +31,17 @@ _COPYING = frozenset(
     }
 )
 
+_FOR_ALL_DTYPES = frozenset({aten.cat.default, aten.clone.default})
+_EVERYWHERE = frozenset(
+    {
+        *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+        *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+        *(torch.complex64, torch.complex128),
+    }
+)
+"""Dtypes that all of these operators have kernels for; `flip` and `gather` have none for others."""
+
+
 # Views that may stand between a copy and a cast that widens.
 _VIEWS = frozenset(
     {
@@ -38,6 +49,11 @@ _VIEWS = frozenset(
         *(aten.select.int, aten.view.default, aten.expand.default),
     }
 )
+
+
+def _copies(node: fx.Node, dtype: torch.dtype) -> bool:
+    """Whether what a call copies may be of a dtype."""
+    return dtype in _EVERYWHERE or node.target in _FOR_ALL_DTYPES
 
 
 def _is_cast(node: object) -> bool:
@@ -103,6 +119,8 @@ def _behind(context: PassContext, node: fx.Node) -> None:
     dtypes = {(_source(each).meta["val"].dtype, each.meta["val"].dtype) for each in casts}
     if len(dtypes) != 1 or _bytes(_source(casts[0])) >= _bytes(casts[0]):
         return
+    if not _copies(node, _source(casts[0]).meta["val"].dtype):
+        return
 
     def make(call: Calls) -> fx.Node:
         narrow = []
@@ -138,6 +156,8 @@ def _before(context: PassContext, node: fx.Node) -> None:
     copy = _source(node)
     alone = len(copy.users) == 1 and copy.target in _COPYING and _again(copy) == _again(node)
     if not alone or _bytes(node) >= _bytes(copy):
+        return
+    if not _copies(copy, node.meta["val"].dtype):
         return
     parts = _moved(copy)
     dtype = copy.meta["val"].dtype
