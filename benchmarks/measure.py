@@ -6,6 +6,7 @@ Prints one JSON object as its last line.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import statistics
 import sys
@@ -15,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from benchmarks.workloads import Case, make_case
+from benchmarks.workloads import Case, make_case, workload
 from benchmarks.wrapper import wrapper
 
 SYSTEMS = ("eager", "plait", "torch.compile")
@@ -84,41 +86,70 @@ def steady(name: str, systems: Sequence[str], seconds: float) -> dict[str, Any]:
     case = make_case(name)
     functions: dict[str, Callable[..., Any]] = {}
     failures: dict[str, str] = {}
-    results: dict[str, Any] = {}
+    results: dict[str, list[Tensor]] = {}
     for system in systems:
         try:
             functions[system] = compiled_by(system, case.function)
-            results[system] = case.step(functions[system])
+            results[system] = case.values(functions[system])
         except Exception as error:  # one system's failure is a result, not the end
             functions.pop(system, None)
             failures[system] = f"{type(error).__name__}: {error}".splitlines()[0]
-    times = _interleaved(case, functions, seconds)
+    runners = {system: functools.partial(case.step, each) for system, each in functions.items()}
+    if workload(name).bytes_bound:
+        runners["copy"] = _copy(case.moved_bytes())
+    times = _interleaved(runners, seconds)
     wide = make_case(name).double()
-    reference = wide.step(wide.function)
-    return {
+    reference = wide.values(wide.function)
+    facts = {
         system: {
             "step_ms": statistics.median(times[system]),
             "fastest_ms": min(times[system]),
             "rounds": len(times[system]),
-            "error": float((results[system].double() - reference).abs().max()),
+            **_errors(results[system], reference, case.training),
         }
         for system in functions
-    } | {system: {"failure": text} for system, text in failures.items()}
+    }
+    if "copy" in times:
+        pace = statistics.median(times["copy"])
+        facts |= {
+            s: {**found, "share_of_copy": pace / found["step_ms"]} for s, found in facts.items()
+        }
+    return facts | {system: {"failure": text} for system, text in failures.items()}
 
 
-def _interleaved(
-    case: Case, functions: dict[str, Callable[..., Any]], seconds: float
-) -> dict[str, list[float]]:
+def _copy(moved: int) -> Callable[[], Any]:
+    """Copies so much that as many bytes are read and written."""
+    source, target = (torch.ones(moved // 8) for _ in range(2))
+    return lambda: target.copy_(source)
+
+
+def _errors(
+    found: Sequence[Tensor], reference: Sequence[Tensor], training: bool
+) -> dict[str, float]:
+    """The largest difference of results, and the largest of a gradient by the norm of this one.
+
+    Not by element: where the input of a ReLU is zero but for rounding, some elements differ.
+    """
+    pairs = [(a.double(), b) for a, b in zip(found, reference, strict=True)]
+    results, gradients = (pairs[:1], pairs[1:]) if training else (pairs, [])
+    errors = {"error": max(float((a - b).abs().max()) for a, b in results)}
+    if gradients:
+        shares = [float((a - b).norm() / b.norm()) for a, b in gradients if b.any()]
+        errors["gradient_error"] = max(shares)
+    return errors
+
+
+def _interleaved(runners: dict[str, Callable[[], Any]], seconds: float) -> dict[str, list[float]]:
     """Times in milliseconds: the systems take turns, so that drift meets all alike."""
-    times: dict[str, list[float]] = {system: [] for system in functions}
-    for function in functions.values():
+    times: dict[str, list[float]] = {system: [] for system in runners}
+    for run in runners.values():
         for _ in range(3):
-            case.step(function)
+            run()
     begun = time.perf_counter()
     while time.perf_counter() - begun < seconds or len(next(iter(times.values()))) < 10:
-        for system, function in functions.items():
+        for system, run in runners.items():
             start = time.perf_counter()
-            case.step(function)
+            run()
             times[system].append(1e3 * (time.perf_counter() - start))
     return times
 
