@@ -94,7 +94,9 @@ def steady(name: str, systems: Sequence[str], seconds: float) -> dict[str, Any]:
         except Exception as error:  # one system's failure is a result, not the end
             functions.pop(system, None)
             failures[system] = f"{type(error).__name__}: {error}".splitlines()[0]
-    runners = {system: functools.partial(case.step, each) for system, each in functions.items()}
+    runners: dict[str, Callable[[], Any]] = {
+        system: functools.partial(case.step, each) for system, each in functions.items()
+    }
     if workload(name).bytes_bound:
         runners["copy"] = _copy(case.moved_bytes())
     times = _interleaved(runners, seconds)

@@ -23,15 +23,18 @@ LAYERS = (1, 8, 32)
 _TIMEOUT_SECONDS = 900
 
 
-def run_workload(workload: Workload, systems: Sequence[str], seconds: float) -> dict[str, Any]:
+def run_workload(
+    workload: Workload, systems: Sequence[str], seconds: float, *, only_steady: bool = False
+) -> dict[str, Any]:
     """Cold and warm first calls, steady state, errors and memory of one workload."""
     missing = [name for name in workload.needs if not _installed(name)]
     if missing:
         return {"skipped": f"not installed: {', '.join(missing)}"}
     results: dict[str, Any] = {system: {} for system in systems}
     with fresh_caches() as environment:
-        for system in systems:
-            for kind in ("cold", "warm"):
+        for system in () if only_steady else systems:
+            # Eager has no caches: one process tells its memory.
+            for kind in ("warm",) if system == "eager" else ("cold", "warm"):
                 words = ["first-call", "--workload", workload.name, "--systems", system]
                 results[system][kind] = _measure(words, environment)
         words = ["steady", "--workload", workload.name, "--systems", ",".join(systems)]
