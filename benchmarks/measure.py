@@ -38,6 +38,16 @@ def compiled_by(system: str, function: Callable[..., Any], **arguments: Any) -> 
 def first_call(name: str, system: str) -> dict[str, Any]:
     """Seconds of the first call and what follows: cold or warm, as the caches are."""
     case = make_case(name)
+    facts, function = _compiled(case, system)
+    return {**facts, "peak_mb": _peak_while_running(case, function)}
+
+
+def compile_facts(case: Case, system: str) -> dict[str, Any]:
+    """Seconds of a case's first call, and what plait says about it."""
+    return _compiled(case, system)[0]
+
+
+def _compiled(case: Case, system: str) -> tuple[dict[str, Any], Callable[..., Any]]:
     start = time.perf_counter()
     function = compiled_by(system, case.function)
     case.step(function)
@@ -46,7 +56,6 @@ def first_call(name: str, system: str) -> dict[str, Any]:
     case.step(function)
     second = time.perf_counter() - start
     facts: dict[str, Any] = {"first_s": first, "compile_s": max(first - second, 0.0)}
-    facts["peak_mb"] = _peak_while_running(case, function)
     if system == "plait":
         import plait
 
@@ -56,7 +65,7 @@ def first_call(name: str, system: str) -> dict[str, Any]:
         facts["breaks"] = len(report.breaks)
         facts["kernels"] = report.kernels
         facts["eager_graphs"] = [graph.reason for graph in report.eager_graphs]
-    return facts
+    return facts, function
 
 
 def _peak_while_running(case: Case, function: Callable[..., Any]) -> float | None:

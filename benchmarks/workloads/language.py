@@ -110,8 +110,10 @@ def _gpt2_small() -> Case:
     return _decoder("GPT2LMHeadModel", gpt2(n_embd=768, n_layer=12, n_head=12), 1, 64)
 
 
-def _llama() -> Case:
-    return _decoder("LlamaForCausalLM", _config("Llama", intermediate_size=688), 2, 128)
+def llama(**settings: Any) -> Case:
+    """A Llama of two layers, where `settings` say nothing else."""
+    config = _config("Llama", **{"intermediate_size": 688, **settings})
+    return _decoder("LlamaForCausalLM", config, 2, 128)
 
 
 def _mistral() -> Case:
@@ -163,7 +165,7 @@ ROWS = (
     _row("electra", "ELECTRA, 2 layers d=256, 4×128", _electra),
     _row("t5", "T5, 2+2 layers d=256, 2×128 to 2×64", _t5),
     _row("gpt2", "GPT-2, 2 layers d=256, 2×128", _gpt2),
-    _row("llama", "Llama, 2 layers d=256, 2×128", _llama),
+    _row("llama", "Llama, 2 layers d=256, 2×128", llama),
     _row("mistral", "Mistral, 2 layers d=256, window 64, 2×128", _mistral),
     _row("qwen2", "Qwen2, 2 layers d=256, 2×128", _qwen2),
     _row("gemma", "Gemma, 2 layers d=256, 2×128", _gemma),
