@@ -117,6 +117,7 @@ def test_processes_that_store_at_once_or_are_killed_leave_what_can_be_used(folde
     found = results(started(folder, names, **cache))
     assert not wrong(found)
     assert [each["restored"] for each in found.values()] == [True, True]
+    assert not any(each["loaded"] for each in found.values())  # what would have traced them
 
 
 # In one process: a function that is compiled anew finds what was stored for it before.

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from plait.record import Runner
-from plait_bytecode_tracer import show_user_lines
 from plait_utils import get_logger
 
 if TYPE_CHECKING:
@@ -155,6 +154,8 @@ def at_user_lines(captured: fx.GraphModule, kernels: Runner | None = None) -> Ru
         try:
             return forward(*inputs)
         except Exception as error:
+            from plait_bytecode_tracer import show_user_lines
+
             show_user_lines(error, captured)
             raise
 

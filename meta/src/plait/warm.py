@@ -25,7 +25,6 @@ from plait_bytecode_tracer.stored import (
     NotStoredError,
     StoredEntry,
     restored,
-    stored,
 )
 from plait_utils import CacheError, DiskCache, PlaitError, Profile, get_logger, stable_hash
 
@@ -87,6 +86,8 @@ class WarmStart:
         self, function: types.FunctionType, capture: Capture, run: Callable[..., Any] | None
     ) -> None:
         """Store a specialisation, if another process can do with it what this one does."""
+        from plait_bytecode_tracer.stored import stored
+
         try:
             library, source = self._program(capture)
             entry = stored(function, capture)

@@ -45,6 +45,7 @@ def run(make):
     assert str(report)
     return {
         "traced": "trace" in seconds,
+        "loaded": "plait_bytecode_tracer.tracing" in sys.modules,
         "same": same and raised is None,
         "restored": any("was restored" in text for text in report.notices),
         "notices": list(report.notices),

@@ -6,6 +6,7 @@ import copy
 import io
 import pickle
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -207,6 +208,22 @@ def test_first_call_near_the_recursion_limit():
         frame, depth = frame.f_back, depth + 1
     assert torch.equal(deep(sys.getrecursionlimit() - depth - 60), torch.relu(X) + 1)
     assert torch.equal(fast(X), torch.relu(X) + 1)
+
+
+DEEP = """
+import sys, torch, plait_bytecode_tracer as tracer
+fast = tracer.compile(lambda x: torch.relu(x) + 1, lambda graph, inputs: graph.forward)
+x = torch.arange(-3.0, 3.0)
+deep = lambda n: fast(x) if n == 0 else deep(n - 1)
+assert "plait_bytecode_tracer.tracing" not in sys.modules
+for depth in (940, 870, 0):
+    assert torch.equal(deep(depth), torch.relu(x) + 1), depth
+assert len(tracer.compiled_function_of(fast).entries) == 1
+"""
+
+
+def test_what_traces_is_loaded_at_the_first_call_however_deep_that_is():
+    subprocess.run([sys.executable, "-c", DEEP], check=True, timeout=120)
 
 
 def test_a_backend_that_calls_the_function_it_compiles():

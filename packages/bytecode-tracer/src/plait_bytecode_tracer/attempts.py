@@ -9,7 +9,8 @@ from typing import Any
 
 from plait_bytecode_tracer.breaking.breaks import WATCHES, Known
 from plait_bytecode_tracer.breaking.origins import is_chain, lines_at, origin_of
-from plait_bytecode_tracer.capture import Capture, WholeCallEagerError, eager_capture
+from plait_bytecode_tracer.capture import Capture, WholeCallEagerError
+from plait_bytecode_tracer.capturing import eager_capture
 from plait_bytecode_tracer.errors import BREAKS, GraphBreak
 from plait_bytecode_tracer.guards import TensorValue, same_constant
 from plait_bytecode_tracer.outside.draws import MAX_DECIDED, UNDECIDED, assumes_draws
@@ -17,7 +18,7 @@ from plait_bytecode_tracer.settings import Settings
 from plait_bytecode_tracer.shapes.marks import Mark
 from plait_bytecode_tracer.shapes.policy import Checks, History, Policy
 from plait_bytecode_tracer.state import TraceState
-from plait_bytecode_tracer.trace import trace
+from plait_bytecode_tracer.tracing import trace
 from plait_utils import get_logger
 
 MAX_VALUES = 3

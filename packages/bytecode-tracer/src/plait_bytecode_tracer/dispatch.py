@@ -10,24 +10,20 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from plait_bytecode_tracer.aftermath.counting import Counted
-from plait_bytecode_tracer.attempts import Attempt
-from plait_bytecode_tracer.breaking.breaks import Target
-from plait_bytecode_tracer.capture import Capture
 from plait_bytecode_tracer.entries import MISS, Entry, Parts, Recompile, failed_guard, make_entry
 from plait_bytecode_tracer.errors import FullGraphError, GraphBreak
-from plait_bytecode_tracer.failing import Failed
 from plait_bytecode_tracer.frames.binding import Binder, arguments_of, make_binder, parameter_names
-from plait_bytecode_tracer.graph_call import as_captured, graph_call
 from plait_bytecode_tracer.guards.native import NATIVE
 from plait_bytecode_tracer.residual.steps import Step, run_steps
 from plait_bytecode_tracer.settings import Backend, Settings
 from plait_bytecode_tracer.shapes.marks import Mark
 from plait_bytecode_tracer.shapes.policy import Checks
 from plait_bytecode_tracer.surroundings import (
+    LITTLE_ROOM,
     call_under,
     going_on_under,
     hindrance,
+    loads_what_traces,
     modes_around,
     put_aside,
     take_aside,
@@ -38,6 +34,9 @@ from plait_utils.checks import CheckFailedError
 from plait_utils.interrupts import without_interrupts
 
 if TYPE_CHECKING:
+    from plait_bytecode_tracer.breaking.breaks import Target
+    from plait_bytecode_tracer.capture import Capture
+    from plait_bytecode_tracer.failing import Failed
     from plait_bytecode_tracer.stored.keeping import Keeper
     from plait_bytecode_tracer.stored.restoring import Again
 
@@ -286,10 +285,14 @@ class CompiledFunction:
             if reason is not None:
                 self.recompiles.append(reason)
                 get_logger("tracer").info("recompiling %s: %s", self.__name__, reason)
-            stored = self._stored_entry(values)
+            with postponed_collections():
+                stored = self._stored_entry(values)
             if stored is not None:
                 self._publish((*self.entries, stored))
                 return stored
+            if not loads_what_traces():
+                get_logger("tracer").info("%s runs eagerly once: %s", self.__name__, LITTLE_ROOM)
+                return None
             self._compiling.active = True
             try:
                 with postponed_collections():
@@ -342,6 +345,10 @@ class CompiledFunction:
         )
 
     def _compile(self, values: tuple[Any, ...], checks: Checks | None = None) -> Entry:
+        from plait_bytecode_tracer.aftermath.counting import Counted
+        from plait_bytecode_tracer.attempts import Attempt
+        from plait_bytecode_tracer.graph_call import as_captured, graph_call
+
         checks = self._checks if checks is None else checks
         profile = self._settings.profile
         with profile.phase("trace"):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from plait_bytecode_tracer.breaking.places import Stopped
 from plait_bytecode_tracer.capture import Capture
-from plait_bytecode_tracer.failing import Failed
 from plait_bytecode_tracer.guards import CheckWriter, first_failure
 from plait_bytecode_tracer.guards.native import NATIVE, Call, guarded
 from plait_bytecode_tracer.outside.locks import fails_later, holding
@@ -19,6 +18,7 @@ from plait_utils import dataclass, get_logger
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer.dispatch import CompiledFunction
+    from plait_bytecode_tracer.failing import Failed
 
 MISS = object()
 """What an entry returns when one of its guards fails."""
@@ -35,19 +35,22 @@ class Entry:
     capture: Capture
     compiled: Any
     resumed: tuple[CompiledFunction, ...] = ()
-    source: str = ""
-    """The generated Python: guards, the graph's call, and what follows."""
     parts: Parts | None = None
     is_native: bool = False
     """Whether the guards are checked by native code."""
 
+    @property
+    def source(self) -> str:
+        """The generated Python: guards, the graph's call, and what follows."""
+        return "" if self.parts is None else entry_source(self.parts)
+
     def upgrade(self) -> None:
         """Check the guards natively from now on, where that can be."""
-        native = None if self.is_native or self.parts is None else NATIVE.module
-        if native is None or self.parts is None:
+        native, parts = NATIVE.module, self.parts
+        if native is None or parts is None or self.is_native or parts.capture.state.locks.taken:
             return
         try:
-            self.run = _native_run(native, self.parts)
+            self.run = _native_run(native, parts)
         except Exception as error:  # the Python check does as well
             get_logger("tracer").warning("guards stay in Python: %s", error, exc_info=True)
             return
@@ -87,17 +90,16 @@ class Parts:
 
 def make_entry(parts: Parts, resumed: tuple[CompiledFunction, ...], *, native: bool) -> Entry:
     """An entry that checks natively where that can be, and in Python else."""
-    source = entry_source(parts)
     locks = tuple(parts.capture.state.locks.taken.values())
     if locks:
         inner = replace(parts, failed=fails_later if parts.failed else None)
-        run = holding(_function(source, "entry", inner), locks, parts.failed, MISS)
-        return Entry(run, parts.capture, parts.compiled, resumed, source)
-    entry = Entry(_not_made, parts.capture, parts.compiled, resumed, source, parts)
+        run = holding(_function(entry_source(parts), "entry", inner), locks, parts.failed, MISS)
+        return Entry(run, parts.capture, parts.compiled, resumed, parts)
+    entry = Entry(_not_made, parts.capture, parts.compiled, resumed, parts)
     if native:
         entry.upgrade()
     if not entry.is_native:
-        entry.run = _function(source, "entry", parts)
+        entry.run = _function(entry_source(parts), "entry", parts)
     return entry
 
 

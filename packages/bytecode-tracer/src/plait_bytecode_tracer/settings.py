@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
-from plait_bytecode_tracer.capture import Capture
 from plait_bytecode_tracer.shapes.policy import History
 from plait_utils import Profile, dataclass
 
 if TYPE_CHECKING:
+    from plait_bytecode_tracer.capture import Capture
     from plait_bytecode_tracer.dispatch import CompiledFunction
 
-Backend: TypeAlias = Callable[[torch.fx.GraphModule, Sequence[torch.Tensor], Capture], Any]
+Backend: TypeAlias = Callable[[torch.fx.GraphModule, Sequence[torch.Tensor], "Capture"], Any]
 """Makes a graph callable: it takes the graph's inputs and returns its outputs."""
 
 

@@ -19,9 +19,9 @@ from plait_bytecode_tracer.making.made import Made
 from plait_bytecode_tracer.outside import assumptions, wrapping
 from plait_bytecode_tracer.outside.class_code import ClassCode
 from plait_bytecode_tracer.outside.generators import Record
+from plait_bytecode_tracer.outside.graph_inputs import GraphInput
 from plait_bytecode_tracer.outside.locks import Locks
 from plait_bytecode_tracer.outside.seeds import Seeds
-from plait_bytecode_tracer.outside.tensors import GraphInput
 from plait_bytecode_tracer.outside.world import World
 from plait_bytecode_tracer.shapes.policy import Policy
 from plait_bytecode_tracer.shapes.read_ints import Asked

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from plait_bytecode_tracer.breaking.resume import under
 from plait_bytecode_tracer.residual.steps import hide
 from plait_bytecode_tracer.tensors.ambient import entered_modes
 
@@ -33,6 +32,7 @@ _OWN = {
 }
 _ROOM = 120
 """How many calls deep the tracer may go at least."""
+LITTLE_ROOM = "little is left of the recursion limit"
 
 
 def hindrance() -> str | None:
@@ -41,7 +41,21 @@ def hindrance() -> str | None:
     for name, value in _OWN.items():
         if held.get(name) is not value:
             return f"the builtin {name} is replaced"
-    return None if _has_room(_ROOM) else "little is left of the recursion limit"
+    return None if _has_room(_ROOM) else LITTLE_ROOM
+
+
+def loads_what_traces() -> bool:
+    """Load what traces and compiles, which a process that finds its entries stored does without.
+
+    False where the recursion limit does not let it: modules import each other.
+    """
+    try:
+        import plait_bytecode_tracer.aftermath.counting
+        import plait_bytecode_tracer.attempts
+        import plait_bytecode_tracer.graph_call  # noqa: F401
+    except RecursionError:
+        return False
+    return True
 
 
 def _has_room(depth: int) -> bool:
@@ -106,6 +120,8 @@ def _enter_all(modes: Sequence[Any]) -> None:
 
 def going_on_under(function: types.FunctionType) -> types.FunctionType:
     """What goes on after a break under modes, which are its first argument: it enters them."""
+    from plait_bytecode_tracer.breaking.resume import under
+
     return under(_enter_all, function)
 
 

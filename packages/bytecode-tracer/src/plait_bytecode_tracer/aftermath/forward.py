@@ -24,7 +24,8 @@ from plait_bytecode_tracer.aftermath.progress import (
     memory_of,
 )
 from plait_bytecode_tracer.breaking.throwing import Thrown, throw
-from plait_bytecode_tracer.capture import Capture, captured
+from plait_bytecode_tracer.capture import Capture
+from plait_bytecode_tracer.capturing import captured
 from plait_bytecode_tracer.entries import MISS, Parts, make_entry
 from plait_bytecode_tracer.errors import GraphBreak, TraceBreakError
 from plait_bytecode_tracer.failing import is_pure
@@ -38,7 +39,7 @@ from plait_bytecode_tracer.residual.rebuild import Rebuilder
 from plait_bytecode_tracer.residual.steps import run_steps
 from plait_bytecode_tracer.rewinding import Run
 from plait_bytecode_tracer.tensors.ambient import enter_inference_mode
-from plait_bytecode_tracer.trace import trace_to
+from plait_bytecode_tracer.tracing import trace_to
 
 
 class CannotGoOnError(Exception):

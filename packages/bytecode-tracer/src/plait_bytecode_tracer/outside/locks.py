@@ -11,10 +11,12 @@ from __future__ import annotations
 import _thread
 from collections.abc import Callable
 from dataclasses import field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from plait_bytecode_tracer.failing import Failed
 from plait_utils import dataclass
+
+if TYPE_CHECKING:
+    from plait_bytecode_tracer.failing import Failed
 
 LOCKS: tuple[type, ...] = (_thread.LockType, _thread.RLock)
 """The classes of `threading.Lock()` and `threading.RLock()`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import fx
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.guards import Kind, TensorFacts, tensor_facts
 from plait_bytecode_tracer.outside.assumptions import guard_class_attribute, guard_same
+from plait_bytecode_tracer.outside.graph_inputs import GraphInput
 from plait_bytecode_tracer.tensors.scopes import without_transforms
 from plait_bytecode_tracer.tensors.wrappers import refuse_symbols, require_apart, wrap_wrapper
 from plait_bytecode_tracer.values.plain import is_plain_subclass, plain_tensor
@@ -21,22 +22,6 @@ from plait_utils.wrappings import is_wrapper
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer.state import TraceState
-
-
-@dataclass(slots=True)
-class GraphInput:
-    """A tensor that the graph reads: its source, placeholder and real tensor."""
-
-    source: Source
-    node: fx.Node
-    tensor: torch.Tensor | None
-    """None once the call is captured."""
-
-    @property
-    def real(self) -> torch.Tensor:
-        """The tensor, while the call is traced."""
-        assert self.tensor is not None
-        return self.tensor
 
 
 def wrap_tensor(state: TraceState, value: torch.Tensor, source: Source) -> Variable:

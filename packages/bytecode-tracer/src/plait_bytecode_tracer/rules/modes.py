@@ -9,13 +9,12 @@ import torch
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import fails
 from plait_bytecode_tracer.frames.frame import Frame, constant
+from plait_bytecode_tracer.guards import ABSENT
 from plait_bytecode_tracer.objects.containers import hold, plain_value
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.tensors.asking import asks_for_compiler
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import Known, TokenVariable, Variable
-
-_UNSET = object()
 
 
 @builtin(torch.is_grad_enabled)
@@ -65,11 +64,11 @@ def _current(frame: Frame, variable: contextvars.ContextVar[object]) -> Variable
     state = frame.state
     if id(variable) in state.world.context:
         return state.world.context[id(variable)][1]
-    value = variable.get(_UNSET)
-    unset = state.constants.name(_UNSET)
+    value = variable.get(ABSENT)
+    unset = state.constants.name(ABSENT)
     code = f"{state.constants.name(variable)}.get({unset})"
     source = Source(code, f"{variable.name}.get()")
-    if value is _UNSET:
+    if value is ABSENT:
         state.guard(source, f"{{}} is {unset}", f"{variable.name} is not set")
         return None
     return state.wrap(value, source)

@@ -1,9 +1,17 @@
 """Specialisations as data: what another process needs to go without tracing."""
 
+from typing import TYPE_CHECKING
+
 from plait_bytecode_tracer.stored.codes import code_hash
-from plait_bytecode_tracer.stored.entry import StoredEntry, restored, stored
+from plait_bytecode_tracer.stored.entry import StoredEntry, restored
 from plait_bytecode_tracer.stored.errors import DiffersError, NotStoredError
 from plait_bytecode_tracer.stored.keeping import Keeper, Kept
+from plait_utils import late_exports
+
+if TYPE_CHECKING:
+    from plait_bytecode_tracer.stored.storing import stored
+else:
+    __getattr__ = late_exports(__name__, {"plait_bytecode_tracer.stored.storing": ["stored"]})
 
 __all__ = [
     "DiffersError",

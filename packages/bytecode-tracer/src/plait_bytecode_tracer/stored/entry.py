@@ -1,4 +1,4 @@
-"""A specialisation as JSON, and back.
+"""A specialisation that another process has stored as JSON.
 
 What is stored assumes of another process what its guards say, the content of all objects that
 these compare by identity, and the files that their code comes from. Whatever cannot be told so is
@@ -8,7 +8,6 @@ not stored, and the next process traces as this one did.
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,19 +15,16 @@ import torch
 from torch import fx
 
 from plait_bytecode_tracer.capture import Capture
-from plait_bytecode_tracer.failing import is_pure
-from plait_bytecode_tracer.guards import Guard, Kind, guard_tree
+from plait_bytecode_tracer.guards import Guard, guard_tree
+from plait_bytecode_tracer.outside.graph_inputs import GraphInput
 from plait_bytecode_tracer.outside.locks import Locks
-from plait_bytecode_tracer.outside.tensors import GraphInput
 from plait_bytecode_tracer.stored.codes import code_hash
 from plait_bytecode_tracer.stored.contents import Contents, file_hash
 from plait_bytecode_tracer.stored.errors import DiffersError, NotStoredError
-from plait_bytecode_tracer.stored.expressions import constants_in, require_simple_body
-from plait_bytecode_tracer.stored.guards import read_guard, sets_in, write_guard
-from plait_bytecode_tracer.stored.literals import literal, value_of
-from plait_bytecode_tracer.stored.orders import require_no_order
-from plait_bytecode_tracer.stored.paths import Finder
-from plait_bytecode_tracer.stored.tables import Reader, Writer, listed
+from plait_bytecode_tracer.stored.expressions import require_simple_body
+from plait_bytecode_tracer.stored.guards import read_guard
+from plait_bytecode_tracer.stored.literals import value_of
+from plait_bytecode_tracer.stored.tables import Reader, listed
 from plait_bytecode_tracer.values.sources import Constants
 from plait_utils import dataclass
 
@@ -64,43 +60,6 @@ class _State:
     symbols: None = None
 
 
-def stored(function: types.FunctionType, capture: Capture) -> dict[str, Any]:
-    """A specialisation as JSON. Raises NotStoredError, which says what is in the way.
-
-    It is called while what was traced is as it was.
-    """
-    _require_plain(capture)
-    guards = capture.guards
-    sets = sets_in(guards)
-    functions = [function, *_inlined(guards)]
-    for each in functions:
-        require_no_order(each.__code__, str(each.__module__), sets)
-    constants = capture.state.constants.objects
-    contents = Contents()
-    for each in functions:
-        contents.note_file(each.__code__.co_filename)
-    finder = Finder(function, functions, _classes(guards), _modules(function, guards))
-    writer = Writer(finder, contents, constants)
-    written = [write_guard(writer, guard) for guard in guards]
-    inputs = [writer.source(source) for source in capture.given]
-    used = dict.fromkeys(
-        [*_used(writer, guards), *(n for line in capture.body for n in constants_in(line))]
-    )
-    named = [[name, writer.number(constants[name])] for name in used if name in constants]
-    return {
-        "code": code_hash(function.__code__),
-        "files": contents.files,
-        "objects": writer.objects,
-        "constants": named,
-        "sources": writer.sources,
-        "guards": written,
-        "inputs": [[n, *_shown(i)] for n, i in zip(inputs, capture.inputs, strict=True)],
-        "body": list(capture.body),
-        "is_plain_forward": capture.is_plain_forward,
-        "seen": [[key, literal(now)] for key, now in capture.state.policy.found.items()],
-    }
-
-
 def restored(function: types.FunctionType, data: Any) -> StoredEntry:
     """The specialisation again, for this process. Raises DiffersError, which says what differs."""
     if type(data) is not dict or set(data) != _FIELDS:
@@ -115,83 +74,6 @@ def restored(function: types.FunctionType, data: Any) -> StoredEntry:
     if new:
         raise DiffersError(f"code comes from {min(new)} now")
     return StoredEntry(_capture(reader, guards, data), _seen(data["seen"]))
-
-
-def _require_plain(capture: Capture) -> None:
-    """Refuse what is more than guards, a graph that computes, and its results."""
-    state = capture.state
-    reasons = {
-        "a graph break": capture.graph_break is not None or capture.continuation is not None,
-        "random generators that are set": capture.preparation is not None,
-        "sizes that are symbolic": state.symbols is not None,
-        "checks of data": state.has_checks,
-        "tensors that are changed": state.mutates_tensors,
-        "modes that are switched": state.ambient.is_switched,
-        "tensors that come to require gradients": bool(capture.required),
-        "locks": bool(state.locks.taken),
-        "tensor subclasses": bool(state.class_codes),
-        "values that are read after the graph": bool(capture.reads.sources),
-        "random numbers": not all(map(is_pure, capture.graph_module.graph.nodes)),
-    }
-    for reason, holds in reasons.items():
-        if holds:
-            raise NotStoredError(reason)
-    require_simple_body(capture.body)
-
-
-def _inlined(guards: tuple[Guard, ...]) -> Iterator[types.FunctionType]:
-    """The functions that were traced through."""
-    for guard in guards:
-        if guard.kind is Kind.FUNCTION and guard.source is not None:
-            function = guard.source.key
-            if type(function) is types.FunctionType:
-                yield function
-
-
-def _classes(guards: tuple[Guard, ...]) -> list[type]:
-    """The classes of which something was read."""
-    keys = [guard.source.key for guard in guards if guard.source is not None]
-    return list(dict.fromkeys(key for key in keys if isinstance(key, type)))
-
-
-def _modules(function: types.FunctionType, guards: tuple[Guard, ...]) -> list[str]:
-    """The modules whose code was traced, or whose classes it uses."""
-    found = {function.__module__: None}
-    for guard in guards:
-        for value in (guard.expected, None if guard.source is None else guard.source.key):
-            if isinstance(value, type | types.FunctionType):
-                found[value.__module__] = None
-            elif type(value) is dict and type(value.get("__name__")) is str:
-                found[value["__name__"]] = None
-            if guard.kind is Kind.CLASS_ATTRIBUTE and isinstance(guard.expected, tuple):
-                expected = guard.expected[1]
-                if isinstance(expected, types.FunctionType):
-                    found[expected.__module__] = None
-    return [name for name in found if type(name) is str]
-
-
-def _used(writer: Writer, guards: tuple[Guard, ...]) -> Iterator[str]:
-    """The names of constants that sources and conditions refer to."""
-    for code, *_ in writer.sources:
-        yield from constants_in(code)
-    for guard in guards:
-        if guard.kind is Kind.PYTHON:
-            yield from constants_in(str(guard.expected))
-
-
-def _shown(graph_input: GraphInput) -> list[Any]:
-    """What a report tells of an input: its dtype and shape."""
-    fake = graph_input.node.meta["val"]
-    if not isinstance(fake, torch.Tensor):
-        raise NotStoredError("numbers that the graph takes")
-    return [literal(fake.dtype), list(fake.shape), str(graph_input.node.meta.get("source", ""))]
-
-
-def _lines(module: fx.GraphModule) -> list[str]:
-    """The user's lines of the graph, first and last."""
-    nodes = [n for n in module.graph.nodes if n.op not in ("placeholder", "output")]
-    lines = dict.fromkeys(str(node.meta.get("source_line", "")) for node in nodes)
-    return [line for line in lines if line]
 
 
 def _check_files(files: Any) -> None:

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from plait_bytecode_tracer.stored.errors import NotStoredError
-from plait_bytecode_tracer.values.keys import all_distinct
-from plait_bytecode_tracer.values.plain import is_empty, own_table
+from plait_bytecode_tracer.values.plain import all_distinct, is_empty, own_table
 
 CONSTANT = re.compile(r"_c\d+")
 _NAME = re.compile(r"_[ac]\d+")

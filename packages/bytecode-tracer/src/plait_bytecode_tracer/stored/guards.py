@@ -21,7 +21,7 @@ from plait_bytecode_tracer.guards import (
     class_attribute,
     exact_key,
 )
-from plait_bytecode_tracer.outside.modes import forward_level
+from plait_bytecode_tracer.outside.mode_reads import forward_level
 from plait_bytecode_tracer.stored.errors import DiffersError, NotStoredError
 from plait_bytecode_tracer.stored.expressions import require_reading
 from plait_bytecode_tracer.stored.literals import is_literal, literal, value_of

@@ -1,7 +1,7 @@
 """Where objects are found: a root, and steps from it that only look things up.
 
-Nothing is imported and no code of a program's runs: steps read the namespaces of modules, classes
-and functions, cells, and items of Python's own dicts and tuples.
+Nothing of a program's is imported and none of its code runs: steps read the namespaces of modules,
+classes and functions, cells, and items of Python's own dicts and tuples.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
+from importlib import import_module
 from typing import Any
 
 from plait_bytecode_tracer.guards import class_attribute
@@ -28,6 +29,7 @@ _OF_TORCH = (
     "torch._C._special",
 )
 """Modules that hold functions in C which do not say so."""
+_OWN = "plait_bytecode_tracer."
 _FUNCTION = (["function"],)
 _SLOTS: dict[str, dict[type, Callable[[Any], Any]]] = {}
 """What objects of C's classes hold, by name and class."""
@@ -58,7 +60,7 @@ def follow(path: Any, function: types.FunctionType) -> Any:
         value: Any = function if root == ["function"] else _module(*root)
         for step in steps:
             value = _step(value, *step)
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ImportError) as error:
         raise DiffersError(f"nothing is at {shown(path)}") from error
     return value
 
@@ -71,6 +73,8 @@ def shown(path: Any) -> str:
 def _module(kind: str, name: str) -> types.ModuleType:
     if kind != "module":
         raise ValueError(kind)
+    if name.startswith(_OWN):
+        import_module(name)  # a part of the tracer, which is loaded when it is needed
     return sys.modules[name]
 
 

@@ -286,8 +286,3 @@ def key_object(value: Variable) -> object:
     if isinstance(value, TensorVariable):
         return value.original if value.original is not None else value
     return value.value if isinstance(value, Known) else value
-
-
-def all_distinct(*values: object) -> bool:
-    """Whether no two of the objects are the same."""
-    return len(set(map(id, values))) == len(values)

@@ -104,3 +104,8 @@ def plain_tensor(value: torch.Tensor) -> torch.Tensor:
     """The tensor in the memory of one of a subclass."""
     with torch._C.DisableTorchFunctionSubclass():
         return value.as_subclass(torch.Tensor)
+
+
+def all_distinct(*values: object) -> bool:
+    """Whether no two of the objects are the same."""
+    return len(set(map(id, values))) == len(values)

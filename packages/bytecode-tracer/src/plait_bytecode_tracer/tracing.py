@@ -12,13 +12,8 @@ import torch
 
 from plait_bytecode_tracer.breaking.breaks import Known, break_moments
 from plait_bytecode_tracer.breaking.origins import is_chain, origin_of, shown_parameter
-from plait_bytecode_tracer.capture import (
-    Capture,
-    WholeCallEagerError,
-    capture_at_break,
-    finished_capture,
-    whole_call,
-)
+from plait_bytecode_tracer.capture import Capture, WholeCallEagerError
+from plait_bytecode_tracer.capturing import capture_at_break, finished_capture, whole_call
 from plait_bytecode_tracer.errors import BREAKS, GraphBreak, TooLongError, TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import PythonError, errors_let_go
 from plait_bytecode_tracer.exceptions.tracebacks import raising_lines
