@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import plait
+from plait.warm import WarmStart, wait_for_stores
 from plait_bytecode_tracer import compiled_function_of
 from plait_utils import DiskCache
 
@@ -129,6 +130,7 @@ def polynomial(x):
 
 def entry_file(cache):
     """The files that hold entries: those of JSON with guards."""
+    wait_for_stores()
     files = [path for path in Path(cache.root).rglob("*.bin") if b'"guards"' in path.read_bytes()]
     assert files
     return max(files, key=lambda path: path.stat().st_mtime)
@@ -410,3 +412,16 @@ def test_models_of_transformers_are_restored(warm, monkeypatch, name):
     compiled = plait.compile(run_other, options=WARM)
     with torch.no_grad():
         torch.testing.assert_close(compiled(ids), run_other(ids), rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_stored_is_described_while_the_compiler_is_waited_for(warm, monkeypatch):
+    monkeypatch.setenv("PLAIT_CXX_OPTIMIZATION", "-O0")
+    keep, described = WarmStart.keep, []
+
+    def noted(self):
+        described.append(self._begun.entry is not None)
+        keep(self)
+
+    monkeypatch.setattr(WarmStart, "keep", noted)
+    plait.compile(polynomial, options=WARM)(torch.randn(3, 5))
+    assert described == [True]

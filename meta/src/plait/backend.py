@@ -283,7 +283,8 @@ class GraphCompiler:
 
     def _stages(self, name: str) -> Stages:
         verify = self.request.options.verify_stages
-        return Stages(name, Profile(), dump_folder(_folder_name(name)), verify)
+        meanwhile = None if self.warm is None else self.warm.describe
+        return Stages(name, Profile(), dump_folder(_folder_name(name)), verify, meanwhile)
 
     def _compiled(
         self,

@@ -402,7 +402,9 @@ def _generated(
     stages.dump("host.py", lambda: scheduler.render_python(schedule.program))
 
     with stages.stage("codegen"):
-        built = build(schedule.program, target, options, stages.profile, meanwhile)
+        built = build(
+            schedule.program, target, options, stages.profile, meanwhile or stages.meanwhile
+        )
     stages.keep(
         code=HostCode(
             *(built.backend, built.source, built.language, built.fallback_reason),

@@ -33,11 +33,20 @@ class Stages:
         profile: gets the seconds of each stage.
         folder: where `dump` writes.
         verify: whether `check` checks.
+        meanwhile: what may be done while a C++ compiler is waited for.
     """
 
-    def __init__(self, name: str, profile: Profile, folder: DumpFolder, verify: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        profile: Profile,
+        folder: DumpFolder,
+        verify: bool,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> None:
         self.name = name
         self.profile = profile
+        self.meanwhile = meanwhile
         self._folder = folder
         self._verify = verify
         self._kept: dict[str, Any] = {}

@@ -26,7 +26,16 @@ from plait_bytecode_tracer.stored import (
     StoredEntry,
     restored,
 )
-from plait_utils import CacheError, DiskCache, PlaitError, Profile, get_logger, stable_hash
+from plait_utils import (
+    CacheError,
+    DiskCache,
+    PlaitError,
+    Profile,
+    dataclass,
+    get_logger,
+    stable_hash,
+)
+from plait_utils.background import start_in_background
 
 if TYPE_CHECKING:
     from plait.backend import GraphCompiler
@@ -36,6 +45,21 @@ _SLOTS = 4
 """How many specialisations of one function are stored."""
 _LONGEST = 16 << 20
 """Bytes of the largest entry that is stored."""
+
+_WRITING: set[threading.Thread] = set()
+"""Threads that write into the cache."""
+
+
+@dataclass(slots=True)
+class _Begun:
+    """A call that was captured, on its way into the cache."""
+
+    function: types.FunctionType
+    capture: Capture
+    entry: dict[str, Any] | None = None
+    """The specialisation as data."""
+    refusal: str | None = None
+    """Why there is none."""
 
 
 class WarmStart:
@@ -50,6 +74,7 @@ class WarmStart:
         """What a report tells: what came from the cache, and why other things did not."""
         self._compiler = compiler
         self._lock = threading.Lock()
+        self._begun: _Begun | None = None
         self._taken: set[int] = set()
         """The slots whose entries are in use, or of use to others."""
 
@@ -60,6 +85,7 @@ class WarmStart:
         except PlaitError as error:
             self._tell(f"no warm start: {error}")
             return
+        wait_for_stores()
         cache, key = DiskCache(), _key(facts)
         found = 0
         for slot in range(_SLOTS):
@@ -82,22 +108,43 @@ class WarmStart:
         """Why a stored entry was of no use to a call."""
         self._tell(f"a stored entry does not fit: {reason}")
 
-    def keep(
-        self, function: types.FunctionType, capture: Capture, run: Callable[..., Any] | None
-    ) -> None:
-        """Store a specialisation, if another process can do with it what this one does."""
+    def begin(self, function: types.FunctionType, capture: Capture) -> None:
+        """A call was captured, and is compiled next."""
+        self._begun = _Begun(function, capture)
+
+    def describe(self) -> None:
+        """Write what was captured last as data, unless that is done: while a compiler is waited
+        for, it costs nothing. It must be as it was when it was traced."""
+        begun = self._begun
+        if begun is None or begun.entry is not None or begun.refusal is not None:
+            return
         from plait_bytecode_tracer.stored import stored
 
         try:
-            library, source = self._program(capture)
-            entry = stored(function, capture)
-            facts = circumstances(self._compiler.request, function)
-            data = _written(entry, library, facts)
-            self._store(facts, data, library, source)
-        except (NotStoredError, PlaitError, CacheError) as error:
+            begun.entry = stored(begun.function, begun.capture)
+        except NotStoredError as error:
+            begun.refusal = str(error)
+        except Exception as error:  # objects of a program's may raise anything when looked at
+            begun.refusal = f"{type(error).__name__}: {error}"
+
+    def keep(self) -> None:
+        """Store the specialisation, if another process can do with it what this one does."""
+        begun = self._begun
+        if begun is None:
+            return
+        try:
+            library, source = self._program(begun.capture)
+            self.describe()
+            if begun.entry is None:
+                raise NotStoredError(begun.refusal or "nothing was captured")
+            facts = circumstances(self._compiler.request, begun.function)
+            self._store(facts, begun.entry, library, source)
+        except (NotStoredError, PlaitError) as error:
             self._tell(f"not stored for a warm start: {error}", logged=False)
-        except (OSError, RecursionError) as error:
+        except OSError as error:
             get_logger("compile").warning("nothing is stored for a warm start: %s", error)
+        finally:
+            self._begun = None
 
     def _tell(self, text: str, *, logged: bool = True) -> None:
         if logged:
@@ -129,18 +176,31 @@ class WarmStart:
             raise NotStoredError("operators that are not torch's own")
         return code.library, code.source or ""
 
-    def _store(self, facts: dict[str, str], data: bytes, library: str, source: str) -> None:
-        if len(data) > _LONGEST:
-            raise NotStoredError(f"the entry has {len(data)} bytes")
+    def _store(
+        self, facts: dict[str, str], entry: dict[str, Any], library: str, source: str
+    ) -> None:
+        """Write an entry into the cache, in a thread: nobody waits for the disk."""
         cache, key = DiskCache(), _key(facts)
         with self._lock:
             free = [slot for slot in range(_SLOTS) if slot not in self._taken]
             if not free:
                 raise NotStoredError(f"{_SLOTS} specialisations are stored")
             self._taken.add(free[0])
-        cache.put(_source_key(library), source.encode())
-        cache.put(f"{key} {free[0]}", data)
-        cache.put(_index_key(facts), json.dumps(facts).encode())
+
+        def write() -> None:
+            try:
+                data = _written(entry, library, facts)
+                cache.put(_source_key(library), source.encode())
+                cache.put(f"{key} {free[0]}", data)
+                cache.put(_index_key(facts), json.dumps(facts).encode())
+            except (NotStoredError, CacheError, OSError) as error:
+                self._tell(f"not stored for a warm start: {error}", logged=False)
+
+        thread = start_in_background(write, "plait-store")
+        if thread is None:
+            write()
+        else:
+            _WRITING.add(thread)
 
     def _read(self, function: types.FunctionType, data: bytes, cache: DiskCache) -> Kept:
         try:
@@ -205,11 +265,20 @@ def _difference(name: str, now: str, then: object) -> str:
     return f"{name} is not the same" if is_hash else f"{name}: {now}, stored with {then}"
 
 
+def wait_for_stores() -> None:
+    """Wait until what this process stores is in the cache."""
+    while _WRITING:
+        _WRITING.pop().join()
+
+
 def _written(entry: dict[str, Any], library: str, facts: dict[str, str]) -> bytes:
     try:
-        return json.dumps({"library": library, "entry": entry}, allow_nan=False).encode()
-    except (ValueError, TypeError) as error:
+        data = json.dumps({"library": library, "entry": entry}, allow_nan=False).encode()
+    except (ValueError, TypeError, RecursionError) as error:
         raise NotStoredError(f"it cannot be written: {error}") from error
+    if len(data) > _LONGEST:
+        raise NotStoredError(f"the entry has {len(data)} bytes")
+    return data
 
 
 def _key(facts: dict[str, str]) -> str:

@@ -46,10 +46,14 @@ class Memory:
     def missed(self, reason):
         self.misses.append(reason)
 
-    def keep(self, function, capture, run):
+    def begin(self, function, capture):
+        self.begun = function, capture
+
+    def keep(self):
+        function, capture = self.begun
         try:
             self.texts.append(json.dumps(stored(function, capture)))
-            self.runs.append(run)
+            self.runs.append(capture.graph_module.forward)
         except NotStoredError as error:
             self.refused.append(str(error))
 

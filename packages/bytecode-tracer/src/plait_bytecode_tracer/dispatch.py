@@ -369,6 +369,8 @@ class CompiledFunction:
         computes = any(node.op not in ("placeholder", "output") for node in nodes)
         if computes or capture.preparation is not None:
             backend = self._settings.backend if computes else as_captured
+            if self._keeper is not None:
+                self._keeper.begin(self.function, capture)
             try:
                 run, aftermath = graph_call(self.function, backend, capture)
             except CheckFailedError:  # the backend cannot check what is assumed of data
@@ -388,9 +390,9 @@ class CompiledFunction:
             get_logger("tracer").info("graph break in %s: %s", self.__name__, found)
         with profile.phase("residual"):
             entry = self._entry(capture, run, failed)
-        if self._keeper is not None:
+        if self._keeper is not None and computes:
             with profile.phase("store"):
-                self._keeper.keep(self.function, capture, run)
+                self._keeper.keep()
         capture.state.release()
         return entry
 

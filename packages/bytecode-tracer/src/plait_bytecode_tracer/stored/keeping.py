@@ -29,7 +29,8 @@ class Keeper(Protocol):
     def missed(self, reason: str) -> None:
         """Why a stored entry was of no use to a call."""
 
-    def keep(
-        self, function: types.FunctionType, capture: Capture, run: Callable[..., Any] | None
-    ) -> None:
-        """Store an entry that was made, if that can be. Raises nothing."""
+    def begin(self, function: types.FunctionType, capture: Capture) -> None:
+        """A call was captured, and is compiled next. Raises nothing."""
+
+    def keep(self) -> None:
+        """Store what was captured last and has been compiled, if that can be. Raises nothing."""
