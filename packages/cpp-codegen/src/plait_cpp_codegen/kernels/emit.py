@@ -6,6 +6,7 @@ from plait_cpp_codegen.kernels.attention import attention_of, render_attention
 from plait_cpp_codegen.kernels.columns import ColumnWriter
 from plait_cpp_codegen.kernels.operations import DIVISIONS
 from plait_cpp_codegen.kernels.plan import plan_loops
+from plait_cpp_codegen.kernels.products import product_writer
 from plait_cpp_codegen.kernels.rows import RowWriter
 from plait_cpp_codegen.kernels.scatters import ScatterWriter
 from plait_cpp_codegen.kernels.sizes import RenderedCppKernel
@@ -23,6 +24,13 @@ def render_kernel(kernel: Kernel, vector_bytes: int) -> RenderedCppKernel:
     if attend is not None:
         return render_attention(kernel, attend, vector_bytes)
     plan = plan_loops(truths_as_bytes(kernel), vector_bytes)
+    products = product_writer(plan, vector_bytes)
+    if products is not None:
+        count, grain = products.tasks.count, products.grain()
+        comment, body = products.loops(), products.body()
+        return RenderedCppKernel(
+            kernel.name, comment, body, _can_fail(kernel), count, grain, kernel.symbols
+        )
     tiles = None if plan.is_scatter else tiling(plan)
     tasks = scatter_tasks(plan) if plan.is_scatter else tasks_of(plan)
     writer: ScatterWriter | RowWriter | ColumnWriter
