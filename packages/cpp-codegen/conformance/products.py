@@ -3,7 +3,7 @@
     python conformance/products.py [--threads 1 2] [--seconds 0.2] [--dtype float32] [--kind linear]
 
 Each shape is two programs with the same inputs, `y = x @ w + b`: one calls `addmm`, one sums products
-in a kernel of its own. Both run in turns, over 16 weights one after another, as layers do; the
+in a kernel of its own. Of the kinds "heads" and "keys" there are 16 matrices, without a bias (`bmm`). Both run in turns, over 16 weights one after another, as layers do; the
 times are medians. The table in the README is its output, and the rule of `plait_ir_lowering`
 (`rules/own_products.py`) follows from it.
 """
@@ -45,6 +45,9 @@ MATRICES = (
     *((2048, 2048), (4096, 4096)),
 )
 """Columns of the result, and elements that are multiplied for each."""
+BATCH = 16
+BATCHED = ("heads", "keys")
+"""`[z, k, n]` and `[z, n, k]`: what weights are multiplied by, and scores are made of."""
 _BYTES = 64 << 20
 """Weights that are gone through take at most so many."""
 
@@ -52,11 +55,29 @@ _BYTES = 64 << 20
 def graph(m: int, n: int, k: int, dtype: torch.dtype, kind: str, own: bool) -> Graph:
     """`x @ w + b`; the weight of a "linear" layer is `[n, k]`, that of a "matrix" `[k, n]`."""
     of = from_torch_dtype(dtype)
+    if kind in BATCHED:
+        return _batched(m, n, k, from_torch_dtype(dtype), kind, own)
     weight = Layout.of([n, k] if kind == "linear" else [k, n])
     x, w = Buffer("x", of, CPU, Layout.of([m, k])), Buffer("w", of, CPU, weight)
     b, y = Buffer("b", of, CPU, Layout.of([n])), Buffer("y", of, CPU, Layout.of([m, n]))
     definitions = _loops(m, n, k, kind, (x, w, b, y)) if own else [_call(kind, (x, w, b, y))]
     return Graph("product", (x, w, b), tuple(definitions), (TensorRef("y"),))
+
+
+def _batched(m: int, n: int, k: int, of: Element, kind: str, own: bool) -> Graph:
+    lies = Layout.of([BATCH, n, k] if kind == "keys" else [BATCH, k, n])
+    x, w = Buffer("x", of, CPU, Layout.of([BATCH, m, k])), Buffer("w", of, CPU, lies)
+    y = Buffer("y", of, CPU, Layout.of([BATCH, m, n]))
+    if own:
+        z, i, j, r = Var("i0", BATCH), Var("i1", m), Var("i2", n), Var("r0", k)
+        at = (z, j, r) if kind == "keys" else (z, r, j)
+        factors = Load("x", [v.expr for v in (z, i, r)], of), Load("w", [v.expr for v in at], of)
+        body = Reduction((z, i, j), (r,), ReductionKind.SUM, Op("mul", factors))
+        return Graph("product", (x, w), (Definition((y,), body),), (TensorRef("y"),))
+    (z, *size), (by, *stride) = lies.size, lies.stride
+    view = Layout((z, *size[::-1]), (by, *stride[::-1])) if kind == "keys" else None
+    call = ExternCall("aten::bmm", "out", (TensorRef("x"), TensorRef("w", view)), out_variant=True)
+    return Graph("product", (x, w), (Definition((y,), call),), (TensorRef("y"),))
 
 
 def _call(kind: str, buffers: Sequence[Buffer]) -> Definition:
@@ -83,10 +104,14 @@ def _loops(m: int, n: int, k: int, kind: str, buffers: Sequence[Buffer]) -> Iter
     yield Definition((total,), body)
     value: Value = Load("sum", [row.expr, column.expr], terms.dtype)
     value = Op("add", [value, read("b", column)])
-    yield Definition((y,), Pointwise((row, column), Op("to", [value], y.dtype) if narrow else value))
+    yield Definition(
+        (y,), Pointwise((row, column), Op("to", [value], y.dtype) if narrow else value)
+    )
 
 
-def _times(programs: Sequence[Executable], inputs: Sequence[tuple[torch.Tensor, ...]], seconds: float) -> list[float]:
+def _times(
+    programs: Sequence[Executable], inputs: Sequence[tuple[torch.Tensor, ...]], seconds: float
+) -> list[float]:
     """Median microseconds of a call of each, all in turns."""
     runs: list[list[float]] = [[] for _ in programs]
     for program in programs:
@@ -106,7 +131,12 @@ def _times(programs: Sequence[Executable], inputs: Sequence[tuple[torch.Tensor, 
     return [statistics.median(each) for each in runs]
 
 
-def _inputs(m: int, n: int, k: int, dtype: torch.dtype, kind: str) -> list[tuple[torch.Tensor, ...]]:
+def _inputs(
+    m: int, n: int, k: int, dtype: torch.dtype, kind: str
+) -> list[tuple[torch.Tensor, ...]]:
+    if kind in BATCHED:
+        shape = (BATCH, n, k) if kind == "keys" else (BATCH, k, n)
+        return [(torch.randn(BATCH, m, k), torch.randn(shape)) for _ in range(4)]
     count = max(min(16, _BYTES // (n * k * dtype.itemsize)), 2)
     x, b = torch.randn(m, k).to(dtype), torch.randn(n).to(dtype)
     shape = (n, k) if kind == "linear" else (k, n)
@@ -126,14 +156,16 @@ def main(report: Callable[[str], None] = print) -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--seconds", type=float, default=0.2)
     parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--kind", default="linear", choices=("linear", "matrix"))
+    parser.add_argument("--kind", default="linear", choices=("linear", "matrix", *BATCHED))
     parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
     parser.add_argument("--matrices", nargs="+", default=[f"{n}x{k}" for n, k in MATRICES])
     given = parser.parse_args()
     dtype = getattr(torch, given.dtype)
     for threads in given.threads:
         torch.set_num_threads(threads)
-        report(f"{given.kind}, {given.dtype}, {threads} threads: us of the call / of the kernel, and how often faster")
+        report(
+            f"{given.kind}, {given.dtype}, {threads} threads: us of the call / of the kernel, and how often faster"
+        )
         report("| n x k | " + " | ".join(f"m = {m}" for m in given.rows) + " |")
         report("|---|" + "---|" * len(given.rows))
         for matrix in given.matrices:

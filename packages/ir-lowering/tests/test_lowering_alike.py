@@ -150,7 +150,7 @@ def test_large_products_are_told_apart_by_their_uses(monkeypatch):
         first, second, third = (torch.addmm(b, x, w) for _ in range(3))
         return first.relu(), second, third.view(-1).relu()
 
-    inputs = torch.randn(64, 64), torch.randn(64, 64), torch.randn(64)
+    inputs = torch.randn(80, 64), torch.randn(64, 64), torch.randn(64)
     check(run, *inputs, tolerance=1e-4)
     graph = record(run, inputs)
     made = lower(graph)

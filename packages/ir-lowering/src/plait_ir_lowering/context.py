@@ -40,6 +40,9 @@ class LoweringOptions:
     small_matmul_work: int = 65536
     """Matrix products of at most this many multiply-adds become loops: an external call
     costs about 2 µs, in which the loops do that many."""
+    own_products: bool = True
+    """Products of matrices of few rows, and of small ones, become loops on CPUs where these are
+    measured to be faster; see `rules/own_products.py`."""
     exact: bool = False
     """Only what loops compute to eager's last bit becomes loops; see `exact.py`."""
 

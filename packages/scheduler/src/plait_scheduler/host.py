@@ -35,6 +35,7 @@ __all__ = [
     "scatter",
     "shared",
     "strided",
+    "summed_products",
     "tensors",
     "uint8",
     "uint16",
@@ -113,6 +114,24 @@ def rows(value: Tensor, size: Sequence[int], inner: int, dtype: torch.dtype) -> 
     for extent in size[len(size) - inner :]:
         columns *= extent
     return value.to(dtype).expand(tuple(size)).reshape([*outer, columns])
+
+
+def summed_products(
+    x: Tensor, y: Tensor, size: Sequence[int], inner: int, dtype: torch.dtype
+) -> Tensor:
+    """The sums of `x * y` over the last `inner` of all dimensions, without all products in memory.
+
+    Both have all dimensions, and one element where they are broadcast.
+    """
+    places = list(range(len(size)))
+    full = all(
+        max(x.shape[at], y.shape[at]) == size[at] for at in places[len(size) - inner :]
+    )  # else elements would be summed up once only
+    if not full or x.dim() != len(size) or y.dim() != len(size):
+        return rows(x * y, size, inner, dtype).sum(-1, dtype=dtype)
+    outer = list(size[: len(size) - inner])
+    total = torch.einsum(x.to(dtype), places, y.to(dtype), places, places[: len(outer)])
+    return total.expand(outer)
 
 
 def accumulate(

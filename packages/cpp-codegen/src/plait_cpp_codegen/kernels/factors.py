@@ -88,11 +88,16 @@ def _summed(kernel: Kernel) -> tuple[list[Reduce], tuple[Statement, ...]] | None
     finish: list[Statement] = []
     for statement in kernel.statements:
         match statement:
-            case Let(name, Domain.INNER, value) if not finish:
+            case Let(name, Domain.INNER, value):
                 named[name] = _spelled_out(value, named)
-            case Reduce(name, ReductionKind.SUM, value) if not finish and value.dtype in _SUMMED:
+            case Let(name, Domain.OUTER, value):
+                named[name] = _spelled_out(value, named)
+                finish.append(statement)
+            case Reduce(name, ReductionKind.SUM, value) if value.dtype in _SUMMED:
+                if any(isinstance(each, Store) for each in finish):
+                    return None
                 reduces.append(Reduce(name, ReductionKind.SUM, _spelled_out(value, named)))
-            case Let(_, Domain.OUTER, _) | Store(_, _, Domain.OUTER, _, None):
+            case Store(_, _, Domain.OUTER, _, None):
                 finish.append(statement)
             case _:
                 return None

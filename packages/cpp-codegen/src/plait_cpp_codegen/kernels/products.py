@@ -42,6 +42,8 @@ _COLUMNS_PER_TASK, _ROWS_PER_TASK = 64, 48
 _KEPT_BYTES = 1 << 17
 """Of what is computed for the rows of a task."""
 _CYCLES_PER_TASK = 8192
+_STREAMED = 1 << 17
+"""Elements of a matrix that is more than pieces of its rows in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,9 @@ class ProductWriter:
     def loops(self) -> str:
         """What the kernel runs over, for people."""
         tiles, unit = self.tiles, "" if self.factors.along else f" vectors of {self.tiles.lanes}"
-        return f"{spelled(self.plan, 'summed over')}; tiles of {tiles.rows} by {tiles.columns}{unit}"
+        return (
+            f"{spelled(self.plan, 'summed over')}; tiles of {tiles.rows} by {tiles.columns}{unit}"
+        )
 
     def body(self) -> str:
         """What runs a range of tasks, with marked sizes."""
@@ -128,7 +132,9 @@ class ProductWriter:
     def _layouts(self) -> dict[str, object]:
         return {param.name: param.layout for param in self.plan.kernel.params}
 
-    def _emitter(self, vector: object, prefix: str, locals_: dict[str, str] | None = None) -> ValueEmitter:
+    def _emitter(
+        self, vector: object, prefix: str, locals_: dict[str, str] | None = None
+    ) -> ValueEmitter:
         names = locals_ or {}
         return ValueEmitter(
             self._layouts(), vector, dict(names), prefix=prefix, varying_locals=frozenset(names)
@@ -165,7 +171,9 @@ class ProductWriter:
     def _place(self) -> str:
         text = "0"
         for var in self.plan.kernel.inner:
-            text = f"({text}) * {kernel_index(var.extent)} + {var.name}" if text != "0" else var.name
+            text = (
+                f"({text}) * {kernel_index(var.extent)} + {var.name}" if text != "0" else var.name
+            )
         return text
 
     def _around(self, body: Sequence[str]) -> list[str]:
@@ -191,7 +199,9 @@ class ProductWriter:
         extent = last.extent.as_int()
         loop = [f"int64_t at = 0;"]
         if extent >= lanes:
-            loop.append(f"for (; at + {lanes} <= {extent}; at += {lanes}) keep(Lanes<{lanes}>{{}}, at);")
+            loop.append(
+                f"for (; at + {lanes} <= {extent}; at += {lanes}) keep(Lanes<{lanes}>{{}}, at);"
+            )
         if extent % lanes:
             loop.append(f"for (; at < {extent}; ++at) keep(Lanes<1>{{}}, at);")
         inside = [
@@ -281,7 +291,9 @@ class ProductWriter:
 
     def _accumulators(self, prefix: str = "acc_") -> list[str]:
         kind = self._type()
-        return [f"vec<{kind}, L> {prefix}{each.reduce.name}[M][C] = {{}};" for each in self.factors.sums]
+        return [
+            f"vec<{kind}, L> {prefix}{each.reduce.name}[M][C] = {{}};" for each in self.factors.sums
+        ]
 
     def _across(self) -> list[str]:
         """The function of a tile whose lanes are columns."""
@@ -298,7 +310,11 @@ class ProductWriter:
                 f"  for (int64_t {last.name} = from; {last.name} < until; ++{last.name}) {{",
                 *indented(step, 2),
                 "  }",
-                *(f"  {line}" for name in names for line in _each(f"total_{name}[y][c] += acc_{name}[y][c];")),
+                *(
+                    f"  {line}"
+                    for name in names
+                    for line in _each(f"total_{name}[y][c] += acc_{name}[y][c];")
+                ),
                 "}",
             ]
             lines = [*self._accumulators("total_"), *self._around(inside)]
@@ -329,24 +345,36 @@ class ProductWriter:
             "};",
         ]
         main, rest = (", ".join(f"{kind_}_{name}" for name in names) for kind_ in ("acc", "tail"))
-        loop = [
-            "int64_t at = 0;",
-            f"for (; at + L <= {extent}; at += L) step(Lanes<L>{{}}, at, {main});",
-        ]
-        has_rest = extent % lanes != 0
-        if has_rest:
-            loop.append(f"for (; at < {extent}; ++at) step(Lanes<1>{{}}, at, {rest});")
-        lines = self._accumulators()
+        has_rest, steps = extent % lanes != 0, self._count(self.plan.kernel.inner) // lanes
+        lines, which = self._accumulators(), "acc_"
         if has_rest:
             lines += [f"vec<{kind}, 1> tail_{name}[M][C] = {{}};" for name in names]
-        inside = ["{", *indented([*step, *loop]), "}"]
-        lines += self._around(inside)
+        loop = [f"for (; at + L <= {extent}; at += L) step(Lanes<L>{{}}, at, {main});"]
+        if steps > 2 * _BLOCK:  # what lanes have gathered is put aside after a block
+            which = "total_"
+            lines = [*self._accumulators("total_"), *lines[len(names) :]]
+            loop = [
+                f"while (at + L <= {extent}) {{",
+                *indented(self._accumulators()),
+                f"  const int64_t until = {extent} - at < {_BLOCK} * L ? {extent} : at + {_BLOCK} * L;",
+                f"  for (; at + L <= until; at += L) step(Lanes<L>{{}}, at, {main});",
+                *(
+                    f"  {line}"
+                    for n in names
+                    for line in _each(f"total_{n}[y][c] += acc_{n}[y][c];")
+                ),
+                "}",
+            ]
+        loop = ["int64_t at = 0;", *loop]
+        if has_rest:
+            loop.append(f"for (; at < {extent}; ++at) step(Lanes<1>{{}}, at, {rest});")
+        lines += self._around(["{", *indented([*step, *loop]), "}"])
         width = self.tiles.task_columns
         lines += ["#pragma GCC unroll 16", "for (int y = 0; y < M; ++y) {"]
         for name in names:
             lines += [
                 f"  {kind}* const to_{name} = sums_{name} + (m + y) * {width} + (j - first);",
-                f"  store_sums<{kind}, L, C, C>(acc_{name}[y], to_{name});",
+                f"  store_sums<{kind}, L, C, C>({which}{name}[y], to_{name});",
             ]
             if has_rest:
                 lines.append(f"  for (int c = 0; c < C; ++c) to_{name}[c] += tail_{name}[y][c][0];")
@@ -355,17 +383,25 @@ class ProductWriter:
     def _over_tiles(self, rows: int, columns: int) -> list[str]:
         """The loops over the tiles of a task."""
         tiles = self.tiles
-        lines = ["auto over_rows = [&](auto wide, auto lanes, int64_t j) __attribute__((always_inline)) {"]
+        lines = [
+            "auto over_rows = [&](auto wide, auto lanes, int64_t j) __attribute__((always_inline)) {"
+        ]
         lines.append("  int64_t m = 0;")
         given = "" if self.factors.along else "lanes, "
         lines.append("  (void)lanes;")
-        lines.append(f"  for (; m + {tiles.rows} <= height; m += {tiles.rows}) tile(Lanes<{tiles.rows}>{{}}, wide, {given}m, j);")
+        lines.append(
+            f"  for (; m + {tiles.rows} <= height; m += {tiles.rows}) tile(Lanes<{tiles.rows}>{{}}, wide, {given}m, j);"
+        )
         if rest := rows % tiles.rows:
             lines.append(f"  if (m < height) tile(Lanes<{rest}>{{}}, wide, {given}m, j);")
         lines += ["};", "int64_t j = first;"]
         for wide, lanes, count in _widths(tiles, columns, self.factors.along):
             step = wide * lanes
-            head = f"for (; j + {step} <= first + width; j += {step})" if count != 1 else f"if (j + {step} <= first + width)"
+            head = (
+                f"for (; j + {step} <= first + width; j += {step})"
+                if count != 1
+                else f"if (j + {step} <= first + width)"
+            )
             call = f"over_rows(Lanes<{wide}>{{}}, Lanes<{lanes}>{{}}, j)"
             lines.append(f"{head} {call};" if count != 1 else f"{head} {{ {call}; j += {step}; }}")
         return lines
@@ -402,9 +438,13 @@ class ProductWriter:
         ]
         columns = column.extent.as_int()
         while lanes >= 1:
-            if columns >= lanes and (lanes in (self.plan.lanes, 1) or columns % (2 * lanes) >= lanes):
+            if columns >= lanes and (
+                lanes in (self.plan.lanes, 1) or columns % (2 * lanes) >= lanes
+            ):
                 if lanes > 1 or columns % 4 or self.plan.lanes == 1:
-                    lines.append(f"  for (; at + {lanes} <= first + width; at += {lanes}) finish(Lanes<{lanes}>{{}}, at);")
+                    lines.append(
+                        f"  for (; at + {lanes} <= first + width; at += {lanes}) finish(Lanes<{lanes}>{{}}, at);"
+                    )
             lanes = lanes // 2 if lanes > 4 else (1 if lanes > 1 else 0)
         return [*lines, "}"]
 
@@ -456,10 +496,18 @@ def product_writer(plan: LoopPlan, vector_bytes: int) -> ProductWriter | None:
     if plan.lanes == 1 or plan.is_scatter:
         return None
     factors = factors_of(plan.kernel)
-    if factors is None:
+    if factors is None or _is_streamed(plan, factors):
         return None
     tiles = _tiles(plan, factors, vector_bytes)
     return None if tiles is None else ProductWriter(plan, factors, tiles)
+
+
+def _is_streamed(plan: LoopPlan, factors: Factors) -> bool:
+    """Whether a row alone is better multiplied by reading the matrix as it lies in memory."""
+    if factors.along or extent_of(factors.rows).as_int() > 1:
+        return False
+    points = extent_of(plan.kernel.inner) * factors.column.extent
+    return points.as_int() > _STREAMED
 
 
 def _tiles(plan: LoopPlan, factors: Factors, vector_bytes: int) -> Tiles | None:
@@ -479,7 +527,11 @@ def _tiles(plan: LoopPlan, factors: Factors, vector_bytes: int) -> Tiles | None:
         width = min(_COLUMNS_PER_TASK, -(-columns // wide) * wide)
     else:
         wide = max(min(sums // tall, _MOST_VECTORS, columns // lanes), 1)
-        width = columns if columns <= _COLUMNS_PER_TASK else max(wide * lanes, _COLUMNS_PER_TASK // (wide * lanes) * wide * lanes)
+        width = (
+            columns
+            if columns <= _COLUMNS_PER_TASK
+            else max(wide * lanes, _COLUMNS_PER_TASK // (wide * lanes) * wide * lanes)
+        )
     kept = extent_of(inner).as_int() * 4 * max(len(factors.row_parts), 1)
     most = max(min(_ROWS_PER_TASK, _KEPT_BYTES // kept) // tall, 1) * tall
     return Tiles(lanes, tall, wide, min(rows, most), width)

@@ -14,6 +14,7 @@ from plait_ir_lowering.ir.ops import PARTS, ReductionKind
 from plait_ir_lowering.ir.values import Value
 from plait_ir_lowering.registry import Lowered, lowers
 from plait_ir_lowering.rules.complex_formulas import op
+from plait_ir_lowering.rules.own_products import is_own
 from plait_ir_lowering.rules.reductions import complex_sum, products_dtype
 from plait_ir_lowering.tensors import TensorExpr, dimensions
 
@@ -25,6 +26,10 @@ def _ref(ctx: LoweringContext, x: TensorExpr, position: int) -> TensorRef:
 def _is_small(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> bool:
     work = product([*a.shape, b.shape[-1]])
     return work.is_constant and work.constant <= ctx.options.small_matmul_work
+
+
+def _is_loops(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> bool:
+    return _is_small(ctx, a, b) or is_own(ctx, a, b)
 
 
 def _multiplies(ctx: LoweringContext, a: TensorExpr) -> bool:
@@ -68,7 +73,7 @@ def _call(ctx: LoweringContext, op: str, args: tuple[Any, ...]) -> TensorExpr:
 def mm(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> Lowered:
     if a.dtype is not b.dtype or not _multiplies(ctx, a):
         return None  # an error, which ATen raises
-    if _is_small(ctx, a, b):
+    if _is_loops(ctx, a, b):
         return _finish(ctx, _product(ctx, a, b))
     return _call(ctx, "mm", (_ref(ctx, a, 0), _ref(ctx, b, 1)))
 
@@ -88,7 +93,7 @@ def int_mm(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> Lowered:
 def bmm(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> Lowered:
     if a.dtype is not b.dtype or not _multiplies(ctx, a):
         return None
-    if _is_small(ctx, a, b):
+    if _is_loops(ctx, a, b):
         return _finish(ctx, _product(ctx, a, b))
     return _call(ctx, "bmm", (_ref(ctx, a, 0), _ref(ctx, b, 1)))
 
@@ -117,7 +122,7 @@ def addmm(
         return None
     if not _scales(a, beta, alpha):
         return None
-    if _is_small(ctx, a, b):
+    if _is_loops(ctx, a, b):
         return _finish(ctx, _product(ctx, a, b), _adding(bias, beta, alpha))
     refs = (_ref(ctx, a, 1), _ref(ctx, b, 2))
     if a.dtype.is_reduced_precision or not ctx.feeds_loops:
@@ -135,7 +140,7 @@ def baddbmm(
         return None
     if not _scales(a, beta, alpha):
         return None
-    if _is_small(ctx, a, b):
+    if _is_loops(ctx, a, b):
         return _finish(ctx, _product(ctx, a, b), _adding(x, beta, alpha))
     refs = (_ref(ctx, x, 0), _ref(ctx, a, 1), _ref(ctx, b, 2))
     return _call(ctx, "baddbmm", (*refs, beta, alpha))

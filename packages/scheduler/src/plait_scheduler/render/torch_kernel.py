@@ -111,6 +111,16 @@ def _strided(name: str, layout: Layout) -> str:
 
 
 def _statement(statement: Let | Reduce | Store, kernel: Kernel, writer: ValueWriter) -> str:
+    match statement:
+        case Reduce(
+            name,
+            ReductionKind.SUM,
+            Op("mul", (Load() | Local() as x, Load() | Local() as y)) as value,
+        ) if value.dtype in (DType.f32, DType.f64) and kernel.outer:
+            sizes, dtype = _sizes(kernel.outer + kernel.inner), TORCH_DTYPES[value.dtype]
+            factors = f"{writer.write(x)}, {writer.write(y)}"
+            total = f"summed_products({factors}, {sizes}, {len(kernel.inner)}, {dtype})"
+            return f"{name} = {total}.reshape({_kept(kernel)})"
     value = writer.write(statement.value)
     match statement:
         case Let(name, _, _):
