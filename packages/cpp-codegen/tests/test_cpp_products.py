@@ -9,9 +9,9 @@ import torch
 from cpp_graphs import CPU, buffer
 
 from plait_cpp_codegen import build
+from plait_cpp_codegen.kernels.emit import product_writer
 from plait_cpp_codegen.kernels.factors import factors_of
 from plait_cpp_codegen.kernels.plan import plan_loops
-from plait_cpp_codegen.kernels.products import product_writer
 from plait_ir_lowering import (
     Buffer,
     CheckedIndex,

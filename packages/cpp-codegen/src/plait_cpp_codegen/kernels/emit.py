@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from plait_cpp_codegen.kernels.attention import attention_of, render_attention
 from plait_cpp_codegen.kernels.columns import ColumnWriter
+from plait_cpp_codegen.kernels.factors import factors_of
 from plait_cpp_codegen.kernels.operations import DIVISIONS
-from plait_cpp_codegen.kernels.plan import plan_loops
-from plait_cpp_codegen.kernels.products import product_writer
+from plait_cpp_codegen.kernels.plan import LoopPlan, plan_loops
+from plait_cpp_codegen.kernels.product_tiles import is_of_one_row, tiles_of
+from plait_cpp_codegen.kernels.products import ProductWriter
 from plait_cpp_codegen.kernels.rows import RowWriter
 from plait_cpp_codegen.kernels.scatters import ScatterWriter
 from plait_cpp_codegen.kernels.sizes import RenderedCppKernel
@@ -26,7 +28,7 @@ def render_kernel(kernel: Kernel, vector_bytes: int) -> RenderedCppKernel:
     plan = plan_loops(truths_as_bytes(kernel), vector_bytes)
     products = product_writer(plan, vector_bytes)
     if products is not None:
-        count, grain = products.tasks.count, products.grain()
+        count, grain = products.tasks, products.grain()
         comment, body = products.loops(), products.body()
         return RenderedCppKernel(
             kernel.name, comment, body, _can_fail(kernel), count, grain, kernel.symbols
@@ -47,6 +49,17 @@ def render_kernel(kernel: Kernel, vector_bytes: int) -> RenderedCppKernel:
     return RenderedCppKernel(
         kernel.name, comment, body, _can_fail(kernel), tasks.count, grain, kernel.symbols
     )
+
+
+def product_writer(plan: LoopPlan, vector_bytes: int) -> ProductWriter | None:
+    """What writes a kernel that sums products of rows and columns; None for others."""
+    if plan.lanes == 1 or plan.is_scatter:
+        return None
+    factors = factors_of(plan.kernel)
+    if factors is None or is_of_one_row(plan, factors):
+        return None
+    tiles = tiles_of(plan, factors, vector_bytes)
+    return None if tiles is None else ProductWriter(plan, factors, tiles)
 
 
 def _can_fail(kernel: Kernel) -> bool:

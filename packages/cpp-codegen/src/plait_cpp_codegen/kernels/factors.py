@@ -142,10 +142,10 @@ def _split(
     parts = _Parts(column, frozenset(rows), {}, {})
     sums = []
     for reduce in reduces:
-        value = parts.over_locals(reduce.value)
-        if value is None:
+        joined = parts.over_locals(reduce.value)
+        if joined is None:
             return None
-        sums.append(Sum(reduce, value))
+        sums.append(Sum(reduce, joined))
     inner = set(kernel.inner)
     if not any(inner & variables(value) for value in parts.rows):
         return None
@@ -175,10 +175,8 @@ class _Parts:
             return Local(name, value.dtype)
         if not isinstance(value, Op):
             return None
-        args = [self.over_locals(arg) for arg in value.args]
-        if any(arg is None for arg in args):
-            return None
-        return Op(value.name, [arg for arg in args if arg is not None], value.dtype)
+        args = [part for arg in value.args if (part := self.over_locals(arg)) is not None]
+        return Op(value.name, args, value.dtype) if len(args) == len(value.args) else None
 
     def _joins(self, value: Value) -> bool:
         """Whether it is a product with something of rows, where a matrix has only one of them."""

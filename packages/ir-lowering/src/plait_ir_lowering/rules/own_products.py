@@ -1,9 +1,9 @@
 """Which products of matrices are loops rather than calls, on CPUs.
 
 Back ends sum products of few rows in tiles that read a matrix once, and do at once what follows. A
-call of torch's kernels costs some microseconds, and these take a matrix apart before they multiply it.
-The limits are where loops took less time by 5% and more: the README of plait-cpp-codegen has the
-table, `conformance/products.py` there measures it.
+call of torch's kernels costs some microseconds, and these take a matrix apart before they multiply
+it. The limits are where loops took less time by 5% and more: the README of plait-cpp-codegen has
+the table, `conformance/products.py` there measures it.
 """
 
 from __future__ import annotations

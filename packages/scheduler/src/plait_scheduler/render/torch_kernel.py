@@ -111,16 +111,10 @@ def _strided(name: str, layout: Layout) -> str:
 
 
 def _statement(statement: Let | Reduce | Store, kernel: Kernel, writer: ValueWriter) -> str:
-    match statement:
-        case Reduce(
-            name,
-            ReductionKind.SUM,
-            Op("mul", (Load() | Local() as x, Load() | Local() as y)) as value,
-        ) if value.dtype in (DType.f32, DType.f64) and kernel.outer:
-            sizes, dtype = _sizes(kernel.outer + kernel.inner), TORCH_DTYPES[value.dtype]
-            factors = f"{writer.write(x)}, {writer.write(y)}"
-            total = f"summed_products({factors}, {sizes}, {len(kernel.inner)}, {dtype})"
-            return f"{name} = {total}.reshape({_kept(kernel)})"
+    if isinstance(statement, Reduce) and kernel.outer:
+        product = _product(statement, kernel, writer)
+        if product is not None:
+            return product
     value = writer.write(statement.value)
     match statement:
         case Let(name, _, _):
@@ -137,6 +131,19 @@ def _statement(statement: Let | Reduce | Store, kernel: Kernel, writer: ValueWri
             return f"{name} = {_reduction(kind, rows, dtype)}.reshape({_kept(kernel)})"
         case Store():
             return _store(statement, value, kernel, writer)
+
+
+def _product(reduce: Reduce, kernel: Kernel, writer: ValueWriter) -> str | None:
+    """A sum of products of what is loaded or named, as torch multiplies matrices."""
+    match reduce:
+        case Reduce(name, ReductionKind.SUM, Op("mul", (x, y), DType.f32 | DType.f64 as of)):
+            if not all(isinstance(each, Load | Local) for each in (x, y)):
+                return None
+            sizes, inner = _sizes(kernel.outer + kernel.inner), len(kernel.inner)
+            factors = f"{writer.write(x)}, {writer.write(y)}"
+            total = f"summed_products({factors}, {sizes}, {inner}, {TORCH_DTYPES[of]})"
+            return f"{name} = {total}.reshape({_kept(kernel)})"
+    return None
 
 
 def _is_overwritten(value: Value, writer: ValueWriter) -> bool:
