@@ -2,6 +2,7 @@
 
 import collections
 import enum
+import gc
 import json
 import math
 import os
@@ -464,3 +465,22 @@ def test_numbers_that_a_stored_call_had_become_symbolic_when_they_change():
         x = torch.randn(size)
         assert torch.equal(again(x), scaled(x))
     assert len(again.entries) == 2
+
+
+def test_objects_are_found_while_other_threads_import(monkeypatch):
+    """A list of `sys.modules` allocates, so that collections let other threads run meanwhile."""
+    made = (types.ModuleType(f"made_{number}") for number in range(10**6))
+
+    def imported(phase, info):
+        module = next(made)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(imported)
+    gc.set_threshold(1)
+    try:
+        found = Finder(Memory.keep, [], [], []).path(math)
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(imported)
+    assert found == (["module", "math"],)

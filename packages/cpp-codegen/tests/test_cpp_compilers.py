@@ -252,6 +252,14 @@ def test_process_that_a_compiler_leaves_behind_is_not_waited_for(script, tmp_pat
         os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
 
 
+@pytest.mark.parametrize(
+    "words", ["File too large", "Disk quota exceeded", "Read-only file system"]
+)
+def test_disks_that_take_no_file_are_told_from_compilers_that_fail(script, tmp_path, words):
+    compiler = script(f"{VERSION}echo 'cannot write: {words}' >&2; exit 1")
+    assert "TMPDIR" in run(tmp_path, compiler).fallback_reason
+
+
 @pytest.fixture
 def full_disk(tmp_path):
     """A file system of its own without room."""

@@ -105,6 +105,18 @@ def test_no_room_anywhere_is_a_clear_error(small_disk, monkeypatch):
     assert not [p for p in small_disk.rglob("*") if p.is_file() and p.name != "filler"]
 
 
+def test_cache_does_without_a_temporary_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "nowhere")])
+    cache = DiskCache(tmp_path / "cache")
+    assert cache.put_file("key", ".so", b"data").read_bytes() == b"data"
+    assert cache.clear() == 2
+    cache = DiskCache(tmp_path / "cache" / "file" / "inner")
+    (tmp_path / "cache" / "file").write_text("not a folder")
+    with pytest.raises(CacheError, match="No usable temporary directory"):
+        cache.put_file("key", ".so", b"data")
+
+
 KILLED = """
 import sys, tempfile, time
 from pathlib import Path

@@ -21,8 +21,9 @@ _HINT = (
     "Install g++ or clang++ (on Debian and Ubuntu: apt-get install g++), "
     "or set CXX to a C++17 compiler."
 )
-_FULL = "No space left on device"
-_FULL_HINT = "Free some space, or set TMPDIR to a folder on a disk that has it."
+_FULL = ("No space left on device", "Disk quota exceeded", "File too large", "Read-only file")
+"""What the system says of folders that take no file, or none of the size."""
+_FULL_HINT = "Free some space, or set TMPDIR to a folder on a disk that has it and may be written."
 _TIMEOUT_SECONDS = 600.0
 _VERSION_TIMEOUT_SECONDS = 60.0
 
@@ -75,8 +76,7 @@ class Toolchain:
                 texts = [units] if isinstance(units, str) else units
                 self._compile(texts, Path(folder), libraries, meanwhile).replace(output)
         except OSError as error:
-            hint = _FULL_HINT if _FULL in str(error) else _HINT
-            raise CompilationError(f"cannot compile: {error}", hint=hint) from error
+            raise CompilationError(f"cannot compile: {error}", hint=_hint(str(error))) from error
 
     def _compile(
         self,
@@ -128,9 +128,14 @@ class Toolchain:
             if status != 0:
                 raise CompilationError(
                     f"{self.path} failed with exit status {status}:\n{words}",
-                    hint=_FULL_HINT if _FULL in words else _HINT,
+                    hint=_hint(words),
                 )
         return "\n".join(filter(None, said))
+
+
+def _hint(words: str) -> str:
+    """What to do about what a compiler or the system has said."""
+    return _FULL_HINT if any(each in words for each in _FULL) else _HINT
 
 
 def find_toolchain(options: CppOptions) -> Toolchain:

@@ -206,7 +206,7 @@ def sweep(folder: Path) -> int:
             removed += _delete_unheld(item)
         elif _STAGING.fullmatch(item.name) and _is_stale(item):
             removed += _delete(item)
-    for item in _listed(Path(tempfile.gettempdir())):
+    for item in _temporary_items():
         if _SCRATCH.fullmatch(item.name):
             abandoned = _is_stale(item)
         elif _FALLBACK.fullmatch(item.name):
@@ -226,6 +226,13 @@ def _contents(folder: Path) -> list[Path]:
         for item in _listed(bucket)
         if _ENTRY.fullmatch(item.name) or _STAGING.fullmatch(item.name)
     ]
+
+
+def _temporary_items() -> list[Path]:
+    try:
+        return _listed(Path(tempfile.gettempdir()))
+    except OSError:  # no folder for temporary files can be written
+        return []
 
 
 def _listed(folder: Path) -> list[Path]:

@@ -212,7 +212,7 @@ class Finder:
 
     def _sentinel(self, value: object) -> Path | None:
         """Where the tracer has an object of its own that stands for something."""
-        for module, held in list(sys.modules.items()):
+        for module, held in sys.modules.copy().items():  # atomic, as a list of items is not
             if module.startswith("plait_bytecode_tracer"):
                 for name, each in vars(held).items():
                     if each is value:
@@ -231,7 +231,7 @@ class Finder:
     def _module_names(self) -> dict[int, str]:
         if self._names is None:
             self._names = {}
-            for name, module in list(sys.modules.items()):
+            for name, module in sys.modules.copy().items():  # atomic, as a list of items is not
                 self._names.setdefault(id(module), name)
         return self._names
 

@@ -24,7 +24,7 @@ from plait_bytecode_tracer.guards.native.units import (
     suffix,
 )
 from plait_bytecode_tracer.residual.steps import Step, run_steps
-from plait_utils import DiskCache, get_logger
+from plait_utils import CacheError, DiskCache, get_logger
 
 _TIMEOUT_SECONDS = 120
 _SWITCH = "PLAIT_NATIVE_GUARDS"
@@ -99,11 +99,11 @@ class NativeGuards:
             guards = self._built(cache, GUARDS)
             try:
                 tensors = self._built(cache, TENSORS)
-            except (BuildError, OSError) as error:
+            except (BuildError, CacheError, OSError) as error:
                 get_logger("tracer").debug("guards read tensors by calls: %s", error)
                 tensors = None
             module, reader = _load(guards, tensors)
-        except (BuildError, OSError, ImportError) as error:
+        except (BuildError, CacheError, OSError, ImportError) as error:
             self._fail(error)
             return
         with self._lock:
@@ -124,8 +124,9 @@ class NativeGuards:
     def _stop(self) -> None:
         """At the interpreter's end: end the compiler, and let the thread tidy up."""
         self._compiling.stop()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout=5)
+        thread = self._thread
+        if self._compiling.has_begun and thread not in (None, threading.current_thread()):
+            thread.join(timeout=5)
 
 
 def _load(guards: Path, tensors: Path | None) -> tuple[ModuleType, ModuleType | None]:

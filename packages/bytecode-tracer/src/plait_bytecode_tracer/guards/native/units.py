@@ -9,6 +9,7 @@ import importlib.resources
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -136,24 +137,35 @@ class Compiling:
     timeout: float
     """Seconds."""
     is_stopped: bool = False
+    has_begun: bool = False
+    """Whether it makes what `run` was last asked for, so that there is something to tidy up: not
+    where another process does, which this one waits for."""
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def run(self, unit: Unit) -> Callable[[Path], None]:
         """What makes the binary of a unit as a file."""
+        self.has_begun = False
         return functools.partial(self._run, unit)
 
     def _run(self, unit: Unit, output: Path) -> None:
+        self.has_begun = True
         command = unit.command(output)
         if self.is_stopped:
             raise BuildError("the process is about to end")
         self.process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            # The compiler's own temporary files too go with the folder, come what may.
+            env={**os.environ, "TMPDIR": str(output.parent)},
+            process_group=0,  # what it starts is ended with it
         )
         _make_way(self.process.pid)
         try:
             _, errors = self.process.communicate(timeout=self.timeout)
         except subprocess.TimeoutExpired as error:
-            self.process.kill()
+            self._kill(self.process)
             raise BuildError(f"{command[0]} took longer than {self.timeout} s") from error
         if self.process.returncode != 0:
             words = errors.decode(errors="replace").strip()
@@ -163,4 +175,8 @@ class Compiling:
         """End the compiler, and start no other."""
         self.is_stopped = True
         if self.process is not None and self.process.poll() is None:
-            self.process.kill()
+            self._kill(self.process)
+
+    def _kill(self, process: subprocess.Popen[bytes]) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
