@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from plait_cpp_codegen.commands import run_command, run_commands
@@ -48,6 +49,13 @@ class Toolchain:
         """What links a library that nothing must start or end, 10 to 15 ms faster than others."""
         is_clang = _is_clang(self.command, self.version)
         return () if is_clang else ("-nostdlib", "-lm", "-lc", "-lgcc")
+
+    @property
+    def lighter(self) -> Toolchain:
+        """The same, for what calls others and computes little: it runs as fast, and g++ takes two
+        thirds of the time."""
+        flags = tuple("-O1" if flag == "-O2" else flag for flag in self.flags)
+        return replace(self, flags=flags)
 
     @property
     def key(self) -> str:
