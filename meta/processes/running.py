@@ -19,11 +19,26 @@ WORKER = Path(__file__).parent / "worker.py"
 
 def run_cases(count, folder, *cases):
     """What went wrong in a group of ``count`` processes; nothing where all agree."""
+    return run_group([str(WORKER)], count, folder, *cases)
+
+
+def run_group(program, count, folder, *arguments):
+    """What went wrong in processes that run a program, which Python is given as arguments.
+
+    Each gets its rank, the file of the group's store, the number of processes, and the arguments;
+    its output is to end with "right".
+    """
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(WORKER)]
     running = [
         subprocess.Popen(
-            [*command, str(rank), str(Path(folder, "store")), str(count), *cases],
+            [
+                sys.executable,
+                *program,
+                str(rank),
+                str(Path(folder, "store")),
+                str(count),
+                *arguments,
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,7 +17,7 @@ from plait_utils import Profile, dump_folder
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for the suite beside the tests
 
-from processes.running import run_cases
+from processes.running import run_cases, run_group
 
 PROGRAM = """
 import sys
@@ -172,38 +170,15 @@ print("right")
 """
 
 
-def run_processes(program, count, tmp_path):
-    """Run a program in processes of a group, each of which is to say that it is right."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, str(rank), str(tmp_path / "store"), str(count)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        for rank in range(count)
-    ]
-    try:
-        found = [each.communicate(timeout=240) for each in running]
-    finally:
-        for each in running:
-            each.kill()
-    for each, (out, errors) in zip(running, found, strict=True):
-        assert each.returncode == 0, errors[-3000:]
-        assert out.strip().endswith("right")
-
-
 @pytest.mark.skipif(not dist.is_gloo_available(), reason="torch has no gloo")
 def test_a_program_waits_for_the_processes_that_come_late(tmp_path):
-    run_processes(PROGRAM, 2, tmp_path)
+    assert run_group(["-c", PROGRAM], 2, tmp_path) == []
 
 
 @pytest.mark.skipif(not dist.is_gloo_available(), reason="torch has no gloo")
 @pytest.mark.parametrize("count", [2, 4])
 def test_functional_collectives_are_part_of_the_graph(count, tmp_path):
-    run_processes(BY_NAME, count, tmp_path)
+    assert run_group(["-c", BY_NAME], count, tmp_path) == []
 
 
 QUICK = {

@@ -95,6 +95,7 @@ def test_exact_rules_leave_near_misses(name, program):
         (lambda x: torch.ones_like(x, dtype=torch.int64).cumsum(-1) - 1, True),
         (lambda x: torch.full_like(x, 2, dtype=torch.int32).cumsum(0), True),
         (lambda x: torch.full_like(x, -3.0).cumsum(1), True),
+        (lambda x: torch.full_like(x, -3, dtype=torch.uint8).cumsum(1), True),  # 253
         (lambda x: (torch.zeros_like(x) == 0).cumsum(1), True),
         (lambda x: torch.ones_like(x, dtype=torch.int32).cumsum(1, dtype=torch.float64), True),
         (lambda x: torch.full_like(x, 3, dtype=torch.bool).cumsum(1), True),
