@@ -1,8 +1,8 @@
 """Cold compile by layers: `python -m benchmarks.growth --svg docs/growth.svg`.
 
 A Llama of 2 to 32 layers is compiled by plait in fresh processes with empty caches. The picture
-shows the first call's seconds less the second's, beside the straight line through the two
-shallowest models, and the number of different kernels: equal layers share them.
+shows the first call's seconds less the second's, with the straight line that fits them best, and
+the number of different kernels: equal layers share them.
 """
 
 from __future__ import annotations
@@ -42,9 +42,16 @@ def case_of(layers: int) -> Case:
     return llama(num_hidden_layers=layers)
 
 
-def measured(layers: int, rounds: int) -> dict[str, Any]:
-    """Medians of some cold compiles, each in a process of its own, and the kernels."""
-    found = [_cold(layers) for _ in range(rounds)]
+def measured(rounds: int) -> dict[str, dict[str, Any]]:
+    """By layers: medians of some cold compiles, and the kernels. The depths take turns."""
+    found: dict[int, list[dict[str, Any]]] = {layers: [] for layers in LAYERS}
+    for _ in range(rounds):
+        for layers, runs in found.items():
+            runs.append(_cold(layers))
+    return {str(layers): _medians(runs) for layers, runs in found.items()}
+
+
+def _medians(found: list[dict[str, Any]]) -> dict[str, Any]:
     stages = {
         stage: statistics.median(each["stages_s"].get(stage, 0.0) for each in found)
         for stage in found[0]["stages_s"]
@@ -112,10 +119,9 @@ def _panel(
 
 
 def _line(values: dict[int, float]) -> dict[int, float]:
-    """What linear growth would be, by the shallowest models: from no layer to the deepest."""
-    (first, low), (second, high) = sorted(values.items())[:2]
-    slope = (high - low) / (second - first)
-    return {layers: low + slope * (layers - first) for layers in (0, max(values))}
+    """The straight line that is nearest by squares: from no layer to the deepest model."""
+    slope, intercept = statistics.linear_regression(list(values), list(values.values()))
+    return {layers: intercept + slope * layers for layers in (0, max(values))}
 
 
 def _path(points: Sequence[tuple[float, float]]) -> str:
@@ -149,8 +155,7 @@ def main() -> int:
     if chosen.from_json:
         results = json.loads(chosen.from_json.read_text())
     else:
-        depths = {str(layers): measured(layers, chosen.rounds) for layers in LAYERS}
-        results = {"machine": machine(), "layers": depths}
+        results = {"machine": machine(), "layers": measured(chosen.rounds)}
     if chosen.json:
         chosen.json.write_text(json.dumps(results, indent=1) + "\n")
     if chosen.svg:

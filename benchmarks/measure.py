@@ -106,6 +106,10 @@ def steady(name: str, systems: Sequence[str], seconds: float) -> dict[str, Any]:
     runners: dict[str, Callable[[], Any]] = {
         system: functools.partial(case.step, each) for system, each in functions.items()
     }
+    if "plait" in functions:
+        from plait_bytecode_tracer import wait_for_native_guards
+
+        wait_for_native_guards()  # they are compiled beside the first calls
     if workload(name).bytes_bound:
         runners["copy"] = _copy(case.moved_bytes())
     times = _interleaved(runners, seconds)
