@@ -55,6 +55,8 @@ _BYTES = 64 << 20
 def graph(m: int, n: int, k: int, dtype: torch.dtype, kind: str, own: bool) -> Graph:
     """`x @ w + b`; the weight of a "linear" layer is `[n, k]`, that of a "matrix" `[k, n]`."""
     of = from_torch_dtype(dtype)
+    if kind == "bytes":
+        return _bytes(m, n, k, own)
     if kind in BATCHED:
         return _batched(m, n, k, from_torch_dtype(dtype), kind, own)
     weight = Layout.of([n, k] if kind == "linear" else [k, n])
@@ -77,6 +79,20 @@ def _batched(m: int, n: int, k: int, of: Element, kind: str, own: bool) -> Graph
     (z, *size), (by, *stride) = lies.size, lies.stride
     view = Layout((z, *size[::-1]), (by, *stride[::-1])) if kind == "keys" else None
     call = ExternCall("aten::bmm", "out", (TensorRef("x"), TensorRef("w", view)), out_variant=True)
+    return Graph("product", (x, w), (Definition((y,), call),), (TensorRef("y"),))
+
+
+def _bytes(m: int, n: int, k: int, own: bool) -> Graph:
+    x, w = (Buffer(name, Element.i8, CPU, Layout.of([size, k])) for name, size in (("x", m), ("w", n)))
+    y = Buffer("y", Element.i32, CPU, Layout.of([m, n]))
+    if own:
+        i, j, r = Var("i0", m), Var("i1", n), Var("r0", k)
+        factors = (Load(name, [at.expr, r.expr], Element.i8) for name, at in (("x", i), ("w", j)))
+        value = Op("mul", [Op("to", [each], Element.i32) for each in factors])
+        body = Reduction((i, j), (r,), ReductionKind.SUM, value)
+        return Graph("product", (x, w), (Definition((y,), body),), (TensorRef("y"),))
+    args = (TensorRef("x"), TensorRef("w", Layout.of([k, n], [1, k])))
+    call = ExternCall("aten::_int_mm", "out", args, out_variant=True)
     return Graph("product", (x, w), (Definition((y,), call),), (TensorRef("y"),))
 
 
@@ -137,6 +153,9 @@ def _inputs(
     if kind in BATCHED:
         shape = (BATCH, n, k) if kind == "keys" else (BATCH, k, n)
         return [(torch.randn(BATCH, m, k), torch.randn(shape)) for _ in range(4)]
+    if kind == "bytes":
+        rows = torch.randint(-128, 128, (m, k), dtype=torch.int8)
+        return [(rows, torch.randint(-128, 128, (n, k), dtype=torch.int8)) for _ in range(16)]
     count = max(min(16, _BYTES // (n * k * dtype.itemsize)), 2)
     x, b = torch.randn(m, k).to(dtype), torch.randn(n).to(dtype)
     shape = (n, k) if kind == "linear" else (k, n)
@@ -156,7 +175,7 @@ def main(report: Callable[[str], None] = print) -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--seconds", type=float, default=0.2)
     parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--kind", default="linear", choices=("linear", "matrix", *BATCHED))
+    parser.add_argument("--kind", default="linear", choices=("linear", "matrix", "bytes", *BATCHED))
     parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
     parser.add_argument("--matrices", nargs="+", default=[f"{n}x{k}" for n, k in MATRICES])
     given = parser.parse_args()

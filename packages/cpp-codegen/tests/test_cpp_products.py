@@ -8,7 +8,8 @@ import pytest
 import torch
 from cpp_graphs import CPU, buffer
 
-from plait_cpp_codegen import build
+from plait_cpp_codegen import CppOptions, build
+from plait_cpp_codegen.kernels.byte_products import ByteProductWriter
 from plait_cpp_codegen.kernels.emit import product_writer
 from plait_cpp_codegen.kernels.factors import factors_of
 from plait_cpp_codegen.kernels.plan import plan_loops
@@ -80,6 +81,18 @@ def linear(x: torch.Tensor, w: torch.Tensor, transposed: bool = True) -> Graph:
         return Op("mul", [cast(at("x", of, i, r), wide), cast(read, wide)])
 
     return product_graph({"x": x, "w": w}, [m, n], [k], [term], lambda sums, _: cast(sums[0], of))
+
+
+def byte_graph(x: torch.Tensor, w: torch.Tensor) -> Graph:
+    """`x @ w.T` of bytes, in int32."""
+    dtypes = [buffer("", each).dtype for each in (x, w)]
+
+    def term(v: Sequence[Var]) -> Value:
+        factors = at("x", dtypes[0], v[0], v[2]), at("w", dtypes[1], v[1], v[2])
+        return Op("mul", [Op("to", [each], DType.i32) for each in factors])
+
+    sizes = [x.shape[0], w.shape[0]]
+    return product_graph({"x": x, "w": w}, sizes, [x.shape[1]], [term], lambda sums, _: sums[0])
 
 
 def kernel_of(graph: Graph) -> Kernel:
@@ -246,18 +259,34 @@ def test_sums_over_heads_that_lie_apart():
     torch.testing.assert_close(run(graph, x, w), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_bytes_are_multiplied_as_integers():
-    x = torch.randint(-128, 128, (6, 90), dtype=torch.int8)
-    w = torch.randint(-128, 128, (35, 90), dtype=torch.int8)
-
-    def term(v: Sequence[Var]) -> Value:
-        i, j, r = v
-        factors = at("x", DType.i8, i, r), at("w", DType.i8, j, r)
-        return Op("mul", [Op("to", [each], DType.i32) for each in factors])
-
-    graph = product_graph({"x": x, "w": w}, [6, 35], [90], [term], lambda p, _: p[0])
-    assert is_tiled(graph)
+@pytest.mark.parametrize("inner", [5, 64, 90, 256])
+@pytest.mark.parametrize(
+    "types", [(torch.int8, torch.int8), (torch.uint8, torch.int8), (torch.int8, torch.uint8)]
+)
+def test_bytes_are_multiplied_as_integers(types, inner):
+    """Four at once, exactly, also the largest."""
+    x, w = (torch.randint(-300, 300, (n, inner)).to(t) for n, t in zip((6, 35), types, strict=True))
+    for tensor in (x, w):
+        limits = torch.iinfo(tensor.dtype)
+        tensor[0], tensor[1] = limits.min, limits.max
+    graph = byte_graph(x, w)
+    assert isinstance(product_writer(plan_loops(kernel_of(graph), 32), 32), ByteProductWriter)
     assert torch.equal(run(graph, x, w), x.int() @ w.int().T)
+
+
+def test_unsigned_bytes_are_multiplied_one_by_one():
+    x, w = (torch.randint(0, 256, (n, 70)).to(torch.uint8) for n in (3, 12))
+    graph = byte_graph(x, w)
+    assert not isinstance(product_writer(plan_loops(kernel_of(graph), 32), 32), ByteProductWriter)
+    assert torch.equal(run(graph, x, w), x.int() @ w.int().T)
+
+
+def test_compilers_without_instructions_for_bytes_add_the_same():
+    options = CppOptions(extra_flags="-U__AVX512VNNI__ -U__AVXVNNI__")
+    x, w = (torch.randint(-128, 128, (n, 150)).to(torch.int8) for n in (6, 35))
+    executable = build(schedule(byte_graph(x, w)), options=options)
+    assert executable.fallback_reason is None, executable.fallback_reason
+    assert torch.equal(executable(x, w)[0], x.int() @ w.int().T)
 
 
 def test_a_weight_of_bytes_is_scaled_where_it_is_multiplied():

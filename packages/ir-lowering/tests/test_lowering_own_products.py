@@ -77,3 +77,13 @@ def test_sums_with_products_are_eager_s(add):
     run = getattr(torch, add)
     graph = check(lambda c, a, b: run(c, a, b, beta=0.5, alpha=2.0), c, a, b, tolerance=1e-4)
     assert not external_ops(graph)
+
+
+@pytest.mark.parametrize(("rows", "calls"), [(1, 1), (2, 0), (8, 0), (9, 1)])
+def test_bytes_are_loops_where_a_machine_adds_four_at_once(rows, calls, monkeypatch):
+    x, w = (torch.randint(-9, 9, (n, 512)).to(torch.int8) for n in (rows, 300))
+    for has_vnni in (True, False):
+        monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda has=has_vnni: has)
+        graph = lower(record(lambda x, w: torch._int_mm(x, w.T), [x, w]))
+        assert sum(external_ops(graph).values()) == (calls if has_vnni else 1)
+    check(lambda x, w: torch._int_mm(x, w.T), x, w)

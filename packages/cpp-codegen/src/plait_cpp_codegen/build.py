@@ -93,6 +93,7 @@ def source_of(program: Program, vector_bytes: int) -> Source:
     parts = ["parts.h"] if together else []
     parts += ["attention.h"] if any(map(attention_of, program.kernels)) else []
     parts += ["products.h"] if any("store_sums" in each for each in functions) else []
+    parts += ["bytes.h"] if any("add_bytes" in each for each in functions) else []
     parts += ["copies.h"] if any(isinstance(step, CopyBack) for step in program.steps) else []
     head = [source_text(name) for name in (*_HEAD, *parts)]
     text = "\n".join([_settings(), *head])

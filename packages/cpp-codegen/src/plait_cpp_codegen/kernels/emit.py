@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from plait_cpp_codegen.kernels.attention import attention_of, render_attention
+from plait_cpp_codegen.kernels.byte_products import ByteProductWriter, bytes_of
 from plait_cpp_codegen.kernels.columns import ColumnWriter
 from plait_cpp_codegen.kernels.factors import factors_of
 from plait_cpp_codegen.kernels.operations import DIVISIONS
@@ -59,7 +60,10 @@ def product_writer(plan: LoopPlan, vector_bytes: int) -> ProductWriter | None:
     if factors is None or is_of_one_row(plan, factors):
         return None
     tiles = tiles_of(plan, factors, vector_bytes)
-    return None if tiles is None else ProductWriter(plan, factors, tiles)
+    if tiles is None:
+        return None
+    writer = ProductWriter if bytes_of(plan, factors) is None else ByteProductWriter
+    return writer(plan, factors, tiles)
 
 
 def _can_fail(kernel: Kernel) -> bool:

@@ -46,7 +46,10 @@ def tiles_of(plan: LoopPlan, factors: Factors, vector_bytes: int) -> Tiles | Non
     lanes, inner = plan.lanes, plan.kernel.inner
     rows, columns = extent_of(factors.rows).as_int(), factors.column.extent.as_int()
     sums = _SUMS[vector_bytes] // len(factors.sums)
-    tall = _evenly(rows, min(_ROWS[vector_bytes], max(sums // 2, 1)))
+    most = _ROWS[vector_bytes]
+    if factors.sums[0].value.dtype.is_integer:  # beside sums is what columns add up to
+        sums, most = sums * 2 // 3, _MOST_VECTORS // 2
+    tall = _evenly(rows, min(most, max(sums // 2, 1)))
     if factors.along:
         while lanes > inner[-1].extent.as_int():
             lanes //= 2

@@ -35,7 +35,7 @@ from plait_utils import dataclass
 _BLOCK = 256
 """After so many products a sum is put aside."""
 _CYCLES_PER_TASK = 8192
-_UNROLL = "#pragma GCC unroll 16"
+UNROLL = "#pragma GCC unroll 16"
 _INLINE = "__attribute__((always_inline))"
 
 
@@ -48,6 +48,8 @@ class ProductWriter:
     tiles: Tiles
     kept: Mapping[Value, str] = field(init=False)
     """What is computed for the rows of a task."""
+    behind: int = field(init=False, default=0)
+    """Elements that are read behind what is kept."""
 
     def __post_init__(self) -> None:
         parts = self.factors.row_parts.items()
@@ -153,7 +155,7 @@ class ProductWriter:
         count, points = self.tiles.task_rows * self.tiles.task_columns, self.terms
         lines = [f"alignas(64) {self.register} sums_{name}[{count}];" for name in self.sums]
         for value, name in self.kept.items():
-            kind, size = REGISTER[value.dtype], self.tiles.task_rows * points
+            kind, size = REGISTER[value.dtype], self.tiles.task_rows * points + self.behind
             lines += [
                 f"static thread_local Block block_{name};",
                 f"{kind}* const kept_{name} = "
@@ -243,15 +245,15 @@ class ProductWriter:
             locals_[name] = f"{name}s[c]"
         return [
             *declared,
-            _UNROLL,
+            UNROLL,
             "for (int c = 0; c < C; ++c) {",
             f"  const int64_t {factors.column.name} = {column_at};",
             *indented([*emitter.lines, *taken]),
             "}",
-            _UNROLL,
+            UNROLL,
             "for (int y = 0; y < M; ++y) {",
             *indented(self._row_lines("m + y")),
-            f"  {_UNROLL}",
+            f"  {UNROLL}",
             "  for (int c = 0; c < C; ++c) {",
             *(f"    {line}" for each in factors.sums for line in self._added(each, locals_)),
             "  }",
@@ -278,7 +280,7 @@ class ProductWriter:
     def _put_aside(self) -> list[str]:
         """Adds what a block has given to the sums so far."""
         texts = (f"total_{name}[y][c] += acc_{name}[y][c];" for name in self.sums)
-        return [line for text in texts for line in _each(text)]
+        return [line for text in texts for line in each_sum(text)]
 
     def _across(self) -> list[str]:
         """The function of a tile whose lanes are columns."""
@@ -303,8 +305,8 @@ class ProductWriter:
         lines = [*self._accumulators(which), *self._around(inside)]
         for each in self.sums:
             at = f"sums_{each} + (m + y) * {self.tiles.task_columns} + (j - first) + c * L"
-            lines += _each(f"store<L>({at}, {which}{each}[y][c]);")
-        return _tile("auto lanes, ", "decltype(lanes)::value", lines)
+            lines += each_sum(f"store<L>({at}, {which}{each}[y][c]);")
+        return tile("auto lanes, ", "decltype(lanes)::value", lines)
 
     def _along(self) -> list[str]:
         """The function of a tile whose lanes go along the inner domain."""
@@ -336,12 +338,12 @@ class ProductWriter:
             *loop,
         ]
         lines += self._around(["{", *indented(inside), "}"])
-        return _tile("", str(lanes), [*lines, *self._stored(which, has_rest)])
+        return tile("", str(lanes), [*lines, *self._stored(which, has_rest)])
 
     def _stored(self, which: str, has_rest: bool) -> list[str]:
         """What lanes along the inner domain have gathered goes, added up, to the sums of a task."""
         kind, width = self.register, self.tiles.task_columns
-        lines = [_UNROLL, "for (int y = 0; y < M; ++y) {"]
+        lines = [UNROLL, "for (int y = 0; y < M; ++y) {"]
         for name in self.sums:
             lines += [
                 f"  {kind}* const to_{name} = sums_{name} + (m + y) * {width} + (j - first);",
@@ -407,13 +409,13 @@ def _at_most(text: str, limit: int | str) -> str:
     return f"({text} < {limit} ? {text} : {limit})"
 
 
-def _each(statement: str) -> list[str]:
-    """A statement for each sum of a tile."""
+def each_sum(statement: str) -> list[str]:
+    """A statement for each sum of a tile, at row `y` and column `c` of it."""
     rows, columns = "for (int y = 0; y < M; ++y)", "for (int c = 0; c < C; ++c)"
-    return [_UNROLL, rows, _UNROLL, f"  {columns} {statement}"]
+    return [UNROLL, rows, UNROLL, f"  {columns} {statement}"]
 
 
-def _tile(given: str, lanes: str, lines: Sequence[str]) -> list[str]:
+def tile(given: str, lanes: str, lines: Sequence[str]) -> list[str]:
     """The function of a tile, from row `m` of the task and column `j` on."""
     return [
         f"auto tile = [&](auto tall, auto wide, {given}int64_t m, int64_t j) {_INLINE} {{",

@@ -43,12 +43,14 @@ def _scales(a: TensorExpr, *factors: Any) -> bool:
     return not a.dtype.is_integer or all(type(factor) is int for factor in factors)
 
 
-def _product(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> TensorExpr:
+def _product(
+    ctx: LoweringContext, a: TensorExpr, b: TensorExpr, wide: DType | None = None
+) -> TensorExpr:
     """The product over the last axis of `a` and the last but one of `b`, as loops."""
     batch = a.shape[:-2]
     dims = dimensions([*batch, a.shape[-2], b.shape[-1]])
     inner = Var("r0", a.shape[-1])
-    wide = products_dtype(a.dtype)
+    wide = wide or products_dtype(a.dtype)
     lead = [dim.expr for dim in dims[: len(batch)]]
     row, column = dims[-2].expr, dims[-1].expr
     left = cast(a.at([*lead, row, inner.expr]), wide)
@@ -83,9 +85,8 @@ def int_mm(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> Lowered:
     """Bytes, whose products are added in i32."""
     if not a.dtype is b.dtype is DType.i8 or ctx.result.device.type != "cpu":
         return None
-    if _is_small(ctx, a, b):
-        total = _product(ctx, a, b)
-        return _finish(ctx, total, lambda value, dims: cast(value, DType.i32))
+    if _is_loops(ctx, a, b):
+        return _finish(ctx, _product(ctx, a, b, DType.i32))
     return _call(ctx, "_int_mm", (_ref(ctx, a, 0), _ref(ctx, b, 1)))
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+import torch
+
 from plait_ir_lowering.context import LoweringContext
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.index import IndexExpr, Var, as_index
@@ -28,6 +30,8 @@ class Limit:
 
     rows: int
     elements: int = _ANY
+    fewest: int = 1
+    """Rows from which on."""
 
 
 _FLOATS = (Limit(8), Limit(16, 1 << 16), Limit(32, 1 << 14), Limit(64, 1 << 12))
@@ -36,6 +40,7 @@ LIMITS: Mapping[DType, tuple[Limit, ...]] = MappingProxyType(
         DType.f32: _FLOATS,
         DType.f64: _FLOATS,
         DType.bf16: (Limit(2), Limit(16, 1 << 16)),
+        DType.i8: (Limit(8, fewest=2), Limit(1, 1 << 16), Limit(16, 1 << 12)),
     }
 )
 _MOST_ROWS_OF_BATCHES = 7
@@ -60,10 +65,12 @@ def is_own(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> bool:
     if len(a.shape) > 2 and rows > _MOST_ROWS_OF_BATCHES:
         return False
     limits = LIMITS.get(a.dtype, ())
-    if not any(rows <= limit.rows and elements <= limit.elements for limit in limits):
+    if not any(x.fewest <= rows <= x.rows and elements <= x.elements for x in limits):
         return False
     along, across = _strides(ctx, b)
     one = as_index(1)
+    if a.dtype is DType.i8:  # by instructions that add four neighbours
+        return along is one and torch.cpu._is_vnni_supported()
     return along is one or (across is one and columns.as_int() <= _WIDEST * inner.as_int())
 
 
