@@ -251,6 +251,24 @@ def test_a_report_says_which_images_lie_with_channels_last():
     assert "Layouts" not in plait.report(plait.compile(net)).html()
 
 
+def test_a_report_says_which_products_are_kernels():
+    net = nn.Linear(96, 300).eval()
+    x = torch.randn(4, 96)
+    with torch.no_grad():
+        fast = plait.compile(net)
+        torch.testing.assert_close(fast(x), net(x), rtol=1e-4, atol=1e-5)
+        report = plait.report(fast)
+        (told,) = report.graphs[0].products
+        assert told.endswith("skinny product, 4x96x300")
+        assert f"own kernel {told}" in str(report)
+        assert told in report.html()
+        called = plait.compile(net, options={"own_products": False})
+        called(x)
+        graph = plait.report(called).graphs[0]
+    assert not graph.products
+    assert graph.external_calls == ("aten::addmm",)
+
+
 def test_a_report_says_which_products_have_room_behind_their_rows():
     fast = plait.compile(lambda a, b: torch.relu(a @ b).sum(-1))
     a, b = torch.randn(70, 40), torch.randn(40, 1001)

@@ -113,6 +113,12 @@ class CompileOptions(Settings):
         "once, and again when one has changed; fold batch norms into weights, merge and pack these",
         env="PLAIT_FREEZE",
     )
+    own_products: bool = setting(
+        True,
+        "on CPUs, multiply matrices of few rows, and small ones, by kernels of plait's own, where "
+        "these are measured to be faster than a call of torch's",
+        env="PLAIT_OWN_PRODUCTS",
+    )
     random: str = setting(
         "eager",
         '"eager": the random numbers that eager draws, by its operators; "counter": those of a '
@@ -170,7 +176,7 @@ class CompileOptions(Settings):
         """The options of lowering."""
         from plait_ir_lowering import LoweringOptions
 
-        return LoweringOptions(exact=self.is_strict)
+        return LoweringOptions(exact=self.is_strict, own_products=self.own_products)
 
     def passes(self) -> tuple[Pass, ...]:
         """The passes over ATen graphs, in order; `disabled` ones are among them."""

@@ -83,7 +83,9 @@ def _batched(m: int, n: int, k: int, of: Element, kind: str, own: bool) -> Graph
 
 
 def _bytes(m: int, n: int, k: int, own: bool) -> Graph:
-    x, w = (Buffer(name, Element.i8, CPU, Layout.of([size, k])) for name, size in (("x", m), ("w", n)))
+    x, w = (
+        Buffer(name, Element.i8, CPU, Layout.of([size, k])) for name, size in (("x", m), ("w", n))
+    )
     y = Buffer("y", Element.i32, CPU, Layout.of([m, n]))
     if own:
         i, j, r = Var("i0", m), Var("i1", n), Var("r0", k)

@@ -202,6 +202,17 @@ class GraphReport:
         return tuple(f"{each.first}: {each.reason}" for each in taken)
 
     @cached_property
+    def products(self) -> tuple[str, ...]:
+        """The matrix products that are kernels rather than calls, by kernel, with their sizes."""
+        if self.record.schedule is None or self.backend != "cpp":
+            return ()
+        from plait_cpp_codegen import product_of
+
+        kernels = self.record.schedule.program.kernels
+        found = ((kernel.name, product_of(kernel)) for kernel in kernels)
+        return tuple(f"{name}: {product}" for name, product in found if product is not None)
+
+    @cached_property
     def images(self) -> tuple[ImageLayout, ...]:
         """Which images lie with channels last, for which convolutions, and what is rearranged."""
         if self.record.aten is None:

@@ -18,6 +18,7 @@ from plait.reporting.text import (
     nothing_compiled,
     outcomes,
     padded,
+    products,
     unrounded,
 )
 
@@ -279,6 +280,7 @@ def _facts(graph: GraphReport) -> str:
         facts.append(unrounded(graph))
     if graph.pieces:
         facts.append(graph.pieces)
+    facts += products(graph)
     facts += padded(graph)
     if graph.seconds:
         facts.append(_seconds(sum(graph.seconds.values())) + " to compile")

@@ -128,6 +128,7 @@ def _graph(graph: GraphReport) -> str:
         facts.append("calls " + ", ".join(f"{op} ×{n}" for op, n in calls.items()))
     facts += passes(graph)
     facts += graph.images_total.splitlines()
+    facts += products(graph)
     facts += padded(graph)
     if graph.pieces:
         facts.append(graph.pieces)
@@ -177,6 +178,13 @@ def _made(done: PassFact) -> list[str]:
 
 
 _MADE = 3
+
+
+def products(graph: GraphReport) -> list[str]:
+    """The matrix products that are kernels."""
+    more = len(graph.products) - _LARGEST
+    lines = [f"own kernel {each}" for each in graph.products[:_LARGEST]]
+    return lines + ([f"and {more} more products, all of them in .products"] if more > 0 else [])
 
 
 def padded(graph: GraphReport) -> list[str]:

@@ -17,9 +17,14 @@ from plait_utils import late_exports
 
 if TYPE_CHECKING:
     from plait_cpp_codegen.build import Executable, build, render
+    from plait_cpp_codegen.kernels.product_facts import MatrixProduct, product_of
 else:  # code generation comes late in a compile, and after `prepare`
     __getattr__ = late_exports(
-        __name__, {"plait_cpp_codegen.build": ("Executable", "build", "render")}
+        __name__,
+        {
+            "plait_cpp_codegen.build": ("Executable", "build", "render"),
+            "plait_cpp_codegen.kernels.product_facts": ("MatrixProduct", "product_of"),
+        },
     )
 
 __all__ = [
@@ -27,6 +32,7 @@ __all__ = [
     "CompilerNotFoundError",
     "CppOptions",
     "Executable",
+    "MatrixProduct",
     "Toolchain",
     "UnsupportedProgramError",
     "__version__",
@@ -37,5 +43,6 @@ __all__ = [
     "machine_facts",
     "machine_vector_bytes",
     "prepare",
+    "product_of",
     "render",
 ]
