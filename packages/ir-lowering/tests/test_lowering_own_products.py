@@ -87,3 +87,15 @@ def test_bytes_are_loops_where_a_machine_adds_four_at_once(rows, calls, monkeypa
         graph = lower(record(lambda x, w: torch._int_mm(x, w.T), [x, w]))
         assert sum(external_ops(graph).values()) == (calls if has_vnni else 1)
     check(lambda x, w: torch._int_mm(x, w.T), x, w)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "calls", "tolerance"),
+    [(torch.float32, 0, 1e-4), (torch.float16, 0, 2e-2), (torch.bfloat16, 1, 5e-2)],
+)
+def test_a_weight_of_bytes_with_scales_is_multiplied_in_loops(dtype, calls, tolerance):
+    x, scales = torch.randn(3, 64).to(dtype), torch.rand(40).to(dtype) / 10
+    weight = torch.randint(-128, 128, (40, 64), dtype=torch.int8)
+    run = torch.ops.aten._weight_int8pack_mm.default
+    graph = check(run, x, weight, scales, tolerance=tolerance)
+    assert sum(external_ops(graph).values()) == calls
