@@ -132,3 +132,4 @@ add_suite("operators", "ir-lowering", "operators", "expecttest", "numpy", "pebbl
 add_suite("randomgraphs", "ir-lowering", "randomgraphs", "expecttest", "numpy", "pebble")
 add_suite("processes", "meta", "processes")
 add_suite("reliability", "meta", "reliability")
+add_suite("sanitized", "meta", "sanitized", "expecttest", "numpy", "pebble", "pytest")

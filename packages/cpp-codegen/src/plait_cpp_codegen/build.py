@@ -81,14 +81,17 @@ def render(program: Program, vector_bytes: int = 32) -> str:
     return source_of(program, vector_bytes).text
 
 
-def source_of(program: Program, vector_bytes: int) -> Source:
-    """The C++ of a program by parts. Raises UnsupportedProgramError."""
+def source_of(program: Program, vector_bytes: int, *, apart: bool = False) -> Source:
+    """The C++ of a program by parts, its temporaries `apart` or in one arena.
+
+    Raises UnsupportedProgramError.
+    """
     program, _ = split_outputs(program)
     _check_types(program)
     functions, kernels = kernel_functions(
         [render_kernel(kernel, vector_bytes) for kernel in program.kernels]
     )
-    host = HostWriter(program, kernels).write()
+    host = HostWriter(program, kernels, apart).write()
     together = any(isinstance(step, Launch) and step.together for step in program.steps)
     parts = ["parts.h"] if together else []
     parts += ["attention.h"] if any(map(attention_of, program.kernels)) else []
@@ -142,7 +145,7 @@ def _build_native(
 ) -> Executable:
     toolchain = find_toolchain(options)
     with profile.phase("codegen"):
-        source = source_of(program, toolchain.vector_bytes)
+        source = source_of(program, toolchain.vector_bytes, apart=toolchain.checks_memory)
     if not is_preparing():
         with profile.phase("build"):
             load_runtime(toolchain, cache)

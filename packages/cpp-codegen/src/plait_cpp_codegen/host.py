@@ -39,10 +39,16 @@ _LONG = 100
 
 @dataclass(slots=True)
 class HostWriter:
-    """Writes `plait_run` and the tables that describe it."""
+    """Writes `plait_run` and the tables that describe it.
+
+    Args:
+        apart: give each temporary a block of its own rather than a part of one arena, so that
+            AddressSanitizer sees where one ends.
+    """
 
     program: Program
     kernels: dict[str, RenderedCppKernel]
+    apart: bool = False
     tables: Tables = field(default_factory=Tables)
     outputs: dict[str, int] = field(default_factory=dict)
     """Position among the outputs of each buffer that is one."""
@@ -99,7 +105,9 @@ class HostWriter:
     def _declarations(self) -> list[str]:
         lines: list[str] = []
         arena = self.program.arena_nbytes
-        if arena.terms:
+        if self.apart:
+            pass
+        elif arena.terms:
             lines += [
                 f"char* const arena = (char*)api.allocate({c_index(arena)});",
                 "if (!arena) return OUT_OF_MEMORY;",
@@ -110,6 +118,8 @@ class HostWriter:
             start = "0"
             if isinstance(buffer.storage, InputStorage):
                 start = f"(char*)inputs[{buffer.storage.position}]"
+            elif isinstance(buffer.storage, ArenaStorage) and self.apart:
+                start = f"(char*)api.allocate({c_index(buffer.nbytes)})"
             elif isinstance(buffer.storage, ArenaStorage):
                 start = f"arena + {c_index(buffer.storage.offset)}"
             lines.append(f"char* {_data(buffer.name)} = {start}; (void){_data(buffer.name)};")
@@ -137,7 +147,10 @@ class HostWriter:
             for buffer in self.program.buffers
             if isinstance(buffer.storage, ExternStorage) and buffer.name not in self.outputs
         ]
-        if self.program.arena_nbytes.terms:
+        if self.apart:
+            apart = [b.name for b in self.program.buffers if isinstance(b.storage, ArenaStorage)]
+            lines += [f"api.release({_data(name)});" for name in apart]
+        elif self.program.arena_nbytes.terms:
             lines.append("api.release(arena);")
         return [*lines, "(void)error;"]
 

@@ -58,6 +58,12 @@ class Toolchain:
         return replace(self, flags=flags)
 
     @property
+    def checks_memory(self) -> bool:
+        """Whether AddressSanitizer watches what it builds."""
+        words = (*self.command, *self.flags)
+        return any(w.startswith("-fsanitize=") and "address" in w for w in words)
+
+    @property
     def key(self) -> str:
         """What of the toolchain a binary depends on."""
         return stable_hash(self.command, self.version, self.flags, instruction_set())

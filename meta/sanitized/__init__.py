@@ -1,0 +1,1 @@
+"""Generated code under AddressSanitizer and UndefinedBehaviorSanitizer."""
