@@ -133,3 +133,4 @@ add_suite("randomgraphs", "ir-lowering", "randomgraphs", "expecttest", "numpy", 
 add_suite("processes", "meta", "processes")
 add_suite("reliability", "meta", "reliability")
 add_suite("sanitized", "meta", "sanitized", "expecttest", "numpy", "pebble", "pytest")
+add_suite("warmstarts", "meta", "warmstarts")

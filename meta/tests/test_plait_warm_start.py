@@ -148,12 +148,53 @@ def is_restored(compiled):
     return "trace" not in compiled_function_of(compiled).profile.seconds()
 
 
-def test_nothing_is_stored_unless_asked_for(warm):
+def test_nothing_is_stored_or_restored_where_that_is_switched_off(warm):
     x = torch.randn(3, 5)
-    plait.compile(polynomial)(x)
-    again = plait.compile(polynomial, options=WARM)
+    plait.compile(polynomial, options={"warm_start": False})(x)
+    again = plait.compile(polynomial)
     again(x)
     assert not is_restored(again)
+    assert is_restored_after(polynomial, x)
+    other = plait.compile(polynomial, options={"warm_start": False})
+    other(x)
+    assert not is_restored(other)
+
+
+def is_restored_after(function, x, **options):
+    """Whether a function that is compiled anew finds what was stored for it."""
+    again = plait.compile(function, **options)
+    torch.testing.assert_close(again(x), function(x))
+    return is_restored(again)
+
+
+def test_files_that_changed_since_the_process_was_started_are_not_trusted(warm, tmp_path):
+    """What was loaded from them may be something else."""
+    x = torch.randn(3, 5)
+    file = tmp_path / "edited_meanwhile.py"
+    file.write_text("def f(x):\n    return x.sin() * 2\n")
+    space = {}
+    exec(compile(file.read_text(), file, "exec"), space)
+    file.write_text("def f(x):\n    return x.sin() * 3\n")
+    fast = plait.compile(space["f"])
+    fast(x)
+    assert any("since the process was started" in text for text in plait.report(fast).notices)
+    assert not is_restored_after(space["f"], x)
+
+
+def test_who_edits_plait_stores_nothing_until_the_next_process(warm, monkeypatch):
+    from plait import circumstances
+
+    x = torch.randn(3, 5)
+    real = circumstances.changed_since_start
+    own = Path(plait.__file__).with_name("parts.py").stat()
+    monkeypatch.setattr(
+        circumstances, "changed_since_start", lambda s: s.st_ino == own.st_ino or real(s)
+    )
+    fast = plait.compile(polynomial)
+    fast(x)
+    wait_for_stores()
+    assert any("plait's own files changed" in text for text in plait.report(fast).notices)
+    assert not is_restored_after(polynomial, x)
 
 
 def test_a_function_that_is_compiled_again_is_restored_and_reset_traces(warm):

@@ -13,11 +13,13 @@ import os
 import platform
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 
 from plait.options import CompileRequest
 from plait.passes import NO_PASSES
 from plait_utils import stable_hash
+from plait_utils.started import changed_since_start
 
 _FORMAT = "1"
 _PACKAGES = (
@@ -51,7 +53,8 @@ def circumstances(request: CompileRequest, function: types.FunctionType) -> dict
         "code": code_hash(code),
         "options": stable_hash(*_options(request)),
         "Python": f"{sys.version} {sys.flags!r} {sys.byteorder}",
-        "torch": f"{torch.__version__} {torch.version.git_version}",
+        "torch": f"{torch.__version__} {torch.version.git_version} {_files_of_torch()}",
+        "numpy": str(getattr(sys.modules.get("numpy"), "__version__", "")),
         "plait": _fingerprint(),
         "compiler and processor": toolchain.key,
         "machine": f"{platform.machine()} {os.cpu_count()} {_devices()}",
@@ -85,8 +88,16 @@ def _settings() -> str:
 
     found = (
         torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.utils.deterministic.fill_uninitialized_memory,  # type: ignore[attr-defined]  # of a module's class
         torch.get_float32_matmul_precision(),
         torch.backends.mkldnn.enabled,
+        torch.backends.mkldnn.deterministic,
+        torch.backends.mkldnn.allow_tf32,
+        torch.backends.quantized.engine,
+        torch.backends.opt_einsum.enabled,
+        torch.backends.opt_einsum.strategy,
+        torch.is_anomaly_enabled(),
         torch._C._get_cpu_capability(),
     )
     return repr(found)
@@ -101,23 +112,64 @@ def _devices() -> int:
 
 @functools.lru_cache(maxsize=1)
 def _fingerprint() -> str:
-    """A hash of names, sizes and times of plait's own files."""
+    """A hash of names, sizes and times of plait's own files, as this process has met them first."""
+    return _own_files()[0]
+
+
+def own_files_changed() -> bool:
+    """Whether plait's own files may be others than this process has loaded: who edits plait must
+    not find programs of what it was before."""
+    fingerprint, changed = _own_files()
+    return fingerprint != _fingerprint() or changed
+
+
+def _own_files() -> tuple[str, bool]:
+    """A hash of plait's own files, and whether one changed since this process was started."""
     parts: list[str] = []
+    changed = False
     for package in _PACKAGES:
         spec = importlib.util.find_spec(package)
         for folder in () if spec is None else spec.submodule_search_locations or ():
-            _add_files(Path(folder), parts)
-    return stable_hash(*sorted(parts))
+            for item in _files_in(folder):
+                status = item.stat()
+                parts.append(_file_facts(item.path, status))
+                changed = changed or changed_since_start(status)
+    return stable_hash(*sorted(parts)), changed
 
 
-def _add_files(folder: Path, parts: list[str]) -> None:
+def _files_in(folder: str) -> Iterator[os.DirEntry[str]]:
     for item in os.scandir(folder):
-        if item.is_dir():
-            if item.name != "__pycache__":
-                _add_files(Path(item.path), parts)
-            continue
-        status = item.stat()
-        parts.append(f"{item.path} {status.st_size} {status.st_mtime_ns}")
+        if not item.is_dir():
+            yield item
+        elif item.name != "__pycache__":
+            yield from _files_in(item.path)
+
+
+def _file_facts(path: str, status: os.stat_result) -> str:
+    return f"{path} {status.st_size} {status.st_mtime_ns}"
+
+
+_PARTS_OF_TORCH = (
+    *("_C", "lib", "_decomp", "_refs", "_prims", "_prims_common", "_meta_registrations.py"),
+    *("_tensor.py", "functional.py", "nn/functional.py"),
+)
+"""Files and folders of torch's that shape programs, although no code is inlined from them."""
+
+
+@functools.lru_cache(maxsize=1)
+def _files_of_torch() -> str:
+    """A hash of names, sizes and times of files of torch's: one may be built anew as it is."""
+    import torch
+
+    root = Path(torch.__file__).parent
+    parts: list[str] = []
+    for name in _PARTS_OF_TORCH:
+        place = root / name
+        if place.is_dir():
+            parts += [_file_facts(i.path, i.stat()) for i in os.scandir(place) if i.is_file()]
+        elif place.exists():
+            parts.append(_file_facts(str(place), place.stat()))
+    return stable_hash(*sorted(parts))
 
 
 def can_be_stored(request: CompileRequest) -> bool:

@@ -83,7 +83,7 @@ class CompileOptions(Settings):
         env="PLAIT_OPEN_SIZES",
     )
     warm_start: bool = setting(
-        False,
+        True,
         "store what was traced, so that other processes go without tracing where all is as it was",
         env="PLAIT_WARM_START",
         in_cache_key=False,

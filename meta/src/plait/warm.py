@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from plait.circumstances import circumstances
+from plait.circumstances import circumstances, own_files_changed
 from plait.record import CompiledGraph, HostCode, Outcome
 from plait_bytecode_tracer.stored import (
     DiffersError,
@@ -189,6 +189,8 @@ class WarmStart:
 
         def write() -> None:
             try:
+                if own_files_changed():
+                    raise NotStoredError("plait's own files changed since the process was started")
                 data = _written(entry, library, facts)
                 cache.put(_source_key(library), source.encode())
                 cache.put(f"{key} {free[0]}", data)
@@ -238,7 +240,10 @@ class WarmStart:
         self._compiler.keep_restored(
             CompiledGraph(name, captured, Outcome.COMPILED, profile, run, code=code)
         )
-        self._tell(f"{name} was restored from the cache: nothing was traced for it")
+        self._tell(
+            f"{name} was restored from the cache: nothing was traced for it "
+            '(options={"warm_start": False} shows all stages)'
+        )
         return run
 
     def _explain(self, facts: dict[str, str], cache: DiskCache) -> None:

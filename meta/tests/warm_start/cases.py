@@ -9,6 +9,7 @@ import functools
 import os
 
 import case_helpers as helpers
+import hard_cases
 import torch
 from case_others import shifted
 from torch import nn
@@ -438,3 +439,18 @@ def case_buffer():
     model = nn.BatchNorm1d(6).requires_grad_(False).eval()
     model.running_mean += PHASE
     return model, (X,)
+
+
+# A sample of those that are easily missed.
+
+
+def case_sampled_finfo_stays():
+    return hard_cases.case_finfo_stays()
+
+
+for _name in (
+    *("cache_that_was_filled", "class_of_an_instance", "identity_of_numbers"),
+    *("order_of_a_dict", "patched_functional", "patched_method_of_linear", "replaced_code"),
+    *("registered_subclass", "text_of_a_class", "annotations_of_a_class"),
+):
+    globals()[f"case_{_name}"] = getattr(hard_cases, f"case_{_name}")

@@ -209,3 +209,22 @@ def test_unchanged_calls_make_one_specialisation(net_and_compiled):
     function = compiled_function_of(made)
     assert function is not None
     assert len(function.entries) == 1
+
+
+BIG = int("1000000")
+SAME = BIG
+
+
+def test_whether_equal_numbers_are_one_object_is_seen():
+    global SAME
+
+    def f(x):
+        return x * (2 if BIG is SAME else 3)
+
+    fast = CompiledFunction(f, eager_backend)
+    x = torch.ones(2)
+    assert torch.equal(fast(x), x * 2)
+    SAME = int("1000000")
+    assert torch.equal(fast(x), x * 3)
+    SAME = BIG
+    assert torch.equal(fast(x), x * 2)

@@ -200,12 +200,32 @@ def identical(frame: Frame, left: Variable, right: Variable) -> bool:
     found = same(left, right)
     one: Source | None = getattr(left, "source", None)
     other: Source | None = getattr(right, "source", None)
-    if not found and one is not None and other is not None:
+    if one is not None and other is not None:
         known = [isinstance(v, Known) and is_constant(v.value) for v in (left, right)]
-        if not all(known):
+        if all(known):
+            _guard_objects(frame, left, right, found)
+        elif not found:
             text = f"{one.text} is not {other.text}"
             frame.state.guard(one, f"{{}} is not {other.code}", text)
     return found
+
+
+_OF_ITS_KIND = (type(None), bool, type(Ellipsis), type(NotImplemented), enum.Enum, type)
+"""Classes of constants of which equal ones are one object."""
+
+
+def _guard_objects(frame: Frame, left: Variable, right: Variable, found: bool) -> None:
+    """Guard whether two equal constants are one object, which their values do not tell."""
+    assert isinstance(left, Known)
+    assert isinstance(right, Known)
+    one, other = left.source, right.source
+    is_told = isinstance(left.value, _OF_ITS_KIND) or type(left.value) is not type(right.value)
+    if is_told or one is None or other is None or one.code == other.code:
+        return
+    if left.value == right.value or left.value != left.value:  # NaN
+        word = "is" if found else "is not"
+        text = f"{one.text} {word} {other.text}"
+        frame.state.guard(one, f"{{}} {word} {other.code}", text)
 
 
 def _identical_numbers(left: Variable, right: Variable) -> bool:

@@ -11,6 +11,7 @@ import collections
 import contextvars
 import enum
 import hashlib
+import os
 import types
 import zlib
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from plait_bytecode_tracer.stored.codes import code_hash, quick_hash
 from plait_bytecode_tracer.stored.errors import NotStoredError
 from plait_bytecode_tracer.stored.literals import is_literal, literal
 from plait_utils import dataclass
+from plait_utils.started import changed_since_start
 
 _IN_C = (
     *(types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType),
@@ -141,7 +143,7 @@ class Contents:
         return f"{kind.__module__}.{kind.__qualname__} {shown}"
 
     def note_file(self, path: str) -> str:
-        """The hash of a file, which is noted; "" where there is none."""
+        """The hash of a file, which is noted; "" where there is none. Raises NotStoredError."""
         known = self.files.get(path)
         if known is None:
             known = self.files[path] = file_hash(path)
@@ -149,12 +151,20 @@ class Contents:
 
 
 def file_hash(path: str) -> str:
-    """A hash of what a file holds; "" where it cannot be read."""
+    """A hash of what a file holds; "" where it cannot be read.
+
+    Raises NotStoredError where it changed since the process was started: what was loaded from it
+    may be something else.
+    """
     try:
         with open(path, "rb") as file:
-            return hashlib.blake2b(file.read(), digest_size=16).hexdigest()
+            is_new = changed_since_start(os.fstat(file.fileno()))
+            hashed = hashlib.blake2b(file.read(), digest_size=16).hexdigest()
     except (OSError, ValueError):
         return ""
+    if is_new:
+        raise NotStoredError(f"{path} changed since the process was started")
+    return hashed
 
 
 def _bases(cls: type) -> tuple[type, ...]:

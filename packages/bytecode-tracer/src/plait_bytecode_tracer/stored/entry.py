@@ -80,7 +80,11 @@ def _check_files(files: Any) -> None:
     if type(files) is not dict:
         raise DiffersError("the entry has another form")
     for path, hashed in files.items():
-        if file_hash(path) != hashed:
+        try:
+            found = file_hash(path)
+        except NotStoredError as error:
+            raise DiffersError(str(error)) from error
+        if found != hashed:
             raise DiffersError(f"the file {path} changed")
 
 

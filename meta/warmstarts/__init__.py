@@ -1,0 +1,1 @@
+"""What processes restore that others have stored, while much changes between them."""
