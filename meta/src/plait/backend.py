@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 import threading
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import torch
     from torch import fx
 
+    from plait.background import Later, Meanwhile, Work
     from plait.shapes import ByShape
     from plait.warm import WarmStart
 
@@ -60,6 +62,7 @@ class GraphCompiler:
         self.profile = Profile()
         """Of the tracer; each graph has its own for the later stages."""
         self._graphs: list[CompiledGraph] = []
+        self._meanwhile: list[Meanwhile] = []
         self._started = 0
         self._lock = threading.Lock()
         self.warm: WarmStart | None = None
@@ -95,6 +98,7 @@ class GraphCompiler:
         """Forget the graphs."""
         with self._lock:
             self._graphs.clear()
+            self._meanwhile.clear()
 
     def __call__(
         self,
@@ -115,7 +119,36 @@ class GraphCompiler:
                 return self._cut(name, captured, capture)
             if is_symbolic(captured):
                 return self._by_shape(name, captured, capture)
-        return self._runner(name, captured, example_inputs, capture)
+        compile_it = partial(self._runner, name, captured, example_inputs, capture)
+        later = self._later_for(captured, capture)
+        return compile_it() if later is None else later.runner(name, captured, compile_it)
+
+    def later(self) -> Later | None:
+        """What has graphs compiled in a thread, where the user asked for that."""
+        if not self.request.options.background or self.request.backend not in _TARGETS:
+            return None
+        from plait.background import Later
+
+        return Later(lambda: 0.0, self._note)
+
+    def _later_for(self, captured: fx.GraphModule, capture: object) -> Later | None:
+        """The same, for a graph that can be compiled in a thread."""
+        later = self.later()
+        if later is None:
+            return None
+        from plait.background import can_wait
+
+        return later if can_wait(captured, capture) else None
+
+    def _note(self, meanwhile: Meanwhile) -> None:
+        with self._lock:
+            self._meanwhile.append(meanwhile)
+
+    @property
+    def meanwhile(self) -> tuple[Meanwhile, ...]:
+        """What has run eagerly while a thread compiled it, or does."""
+        with self._lock:
+            return tuple(self._meanwhile)
 
     def next_name(self) -> str:
         """The name of a further graph."""
@@ -236,7 +269,21 @@ class GraphCompiler:
             run = at_user_lines(captured)
             return self._kept(stages.finish(captured, Outcome.EAGER, run, reason=reason))
 
-        return ByShape(captured, compile_one, otherwise, limit, open_first=self._open_first)
+        from plait.data_sizes import has_data_sizes
+
+        # What is assumed of sizes that depend on data is checked by what is compiled alone.
+        later = None if has_data_sizes(captured) else self._later_for(captured, capture)
+        numbers = itertools.count()
+
+        def begin(compile_it: Callable[[], Runner], forked: Callable[[], object]) -> Work:
+            assert later is not None, "asked only where there is a thread to compile"
+            return later.work(f"{name}.{next(numbers)}", compile_it, forked)
+
+        return ByShape(
+            *(captured, compile_one, otherwise, limit),
+            open_first=self._open_first,
+            later=None if later is None else begin,
+        )
 
     def _with_numbers(
         self,

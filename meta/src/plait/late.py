@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -23,6 +24,7 @@ from plait_utils.background import start_in_background
 if TYPE_CHECKING:
     import torch
 
+    from plait.background import Later
     from plait.codegen import Built
     from plait_fx_passes import AtenGraph, Conditions, GradientProgram
 
@@ -38,6 +40,9 @@ class Keeper(Protocol):
 
     def accept_failure(self, name: str, stopped: StageStopped) -> tuple[StageFailure, str]:
         """Why the graph runs eagerly instead; raises where the user asked for that."""
+
+    def later(self) -> Later | None:
+        """What has graphs compiled in a thread, where calls are not to wait."""
 
 
 class _Ahead:
@@ -102,9 +107,32 @@ class LateCompiler:
         finally:  # where it failed, who asks for it is told
             ahead.ended.set()
 
+    def wait(self) -> None:
+        """Until what is compiled ahead is there, or is known not to come."""
+        if self._ahead is not None:
+            self._ahead.ended.wait()
+
     def compile(self, aten: AtenGraph) -> Runner:
-        """Code for a graph; its ATen kernels where a stage refuses it."""
-        made = self._made_ahead(aten) or self._compiled_or_eager(aten)
+        """Code for a graph; its ATen kernels where a stage refuses it, and while a thread compiles
+        it where calls are not to wait."""
+        made = self._made_ahead(aten)
+        later = None if made else self._keeper.later()
+        if later is not None:
+            from plait.background import Background
+            from plait_fx_passes import runner
+
+            # Nobody would ask again for what computes in the memory of its arguments.
+            own = replace(aten, scratch=())
+            stages = self._part("backward")
+            work = later.work(stages.name, lambda: self._kept(own, stages))
+            return Background(work, runner(aten))
+        if made is None:
+            return self._kept(aten, self._part("backward"))
+        self._keeper.keep(made)
+        return made.run
+
+    def _kept(self, aten: AtenGraph, stages: Stages) -> Runner:
+        made = self._compiled_or_eager(aten, stages)
         self._keeper.keep(made)
         return made.run
 
@@ -116,10 +144,9 @@ class LateCompiler:
         ahead.ended.wait()
         return ahead.made
 
-    def _compiled_or_eager(self, aten: AtenGraph) -> CompiledGraph:
+    def _compiled_or_eager(self, aten: AtenGraph, stages: Stages) -> CompiledGraph:
         from plait_fx_passes import runner
 
-        stages = self._part("backward")
         try:
             return self._compiled(aten, stages)
         except StageStopped as stopped:

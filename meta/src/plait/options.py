@@ -88,6 +88,12 @@ class CompileOptions(Settings):
         env="PLAIT_WARM_START",
         in_cache_key=False,
     )
+    background: bool = setting(
+        False,
+        "compile in a thread: calls run eagerly until what they need is ready, and as compiled then",
+        env="PLAIT_BACKGROUND",
+        in_cache_key=False,
+    )
     fusion: bool = setting(True, "fuse loops into kernels", env="PLAIT_FUSION")
     numerics: str = setting(
         "default",

@@ -292,6 +292,8 @@ def compile_training_graph(
         )
     run = _compared(run, captured, recorded, stages, options)
     late.begin(parts.backward)
+    if options.background:  # this is the thread that has time to wait
+        late.wait()
     return stages.finish(captured, Outcome.COMPILED, run)
 
 

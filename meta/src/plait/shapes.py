@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from plait.data_sizes import OtherSizesError, has_data_sizes
 from plait.numbers import Split, is_float, split_numbers
 from plait.record import Runner
+from plait.replay import at_user_lines
 from plait.symbolic import Fits, FixedSizesError, open_sizes
 from plait_utils import get_logger
 from plait_utils.checks import CheckFailedError
 
 if TYPE_CHECKING:
     from torch import fx
+
+    from plait.background import Work
 
 Key: TypeAlias = tuple[object, ...]
 
@@ -57,6 +60,7 @@ class ByShape:
         otherwise: runs the symbolic graph as it is; called where `limit` are compiled.
         limit: how many programs are compiled.
         open_first: whether to try a program with open sizes before those of one set of sizes.
+        later: has a thread compile, while the symbolic graph runs as it is; None: calls wait.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class ByShape:
         limit: int,
         *,
         open_first: bool = False,
+        later: Callable[[Callable[[], Runner], Callable[[], object]], Work] | None = None,
     ) -> None:
         self._captured = captured
         self._compile_one = compile_one
@@ -77,7 +82,12 @@ class ByShape:
         """Programs with open sizes, by the numbers that are constants of them."""
         self._leaves_open = open_first
         self._rest: Runner | None = None
+        self._later = later
+        self._works: dict[Key, Work] = {}
+        """What the thread compiles, or has compiled, by what it is for."""
+        self._eager = at_user_lines(captured)
         self._lock = threading.Lock()
+        self._works_lock = threading.Lock()
         nodes = list(enumerate(captured.graph.find_nodes(op="placeholder")))
         self._tensors = tuple(n for n, node in nodes if _is_tensor(node))
         self._sized = tuple(n for n in self._tensors if _has_symbolic_sizes(nodes[n][1]))
@@ -109,9 +119,12 @@ class ByShape:
         split = self._split
         run = self._known(inputs, split)
         if run is None:
-            run = self._compile(inputs, split)
+            if self._later is None or self._count >= self._limit:
+                run = self._compile(inputs, split)
+            else:
+                run = self._compiled_later(self._later, inputs, split)
             split = self._split
-        if run is self._rest:
+        if run is self._rest or run is self._eager:
             return run, inputs
         given = [inputs[n] for n in self._tensors]
         if split is not None:
@@ -161,6 +174,37 @@ class ByShape:
                     self._runs.clear()
                     self._open.clear()
             return self._made(inputs, None)
+
+    def _compiled_later(
+        self,
+        later: Callable[[Callable[[], Runner], Callable[[], object]], Work],
+        inputs: Sequence[Any],
+        split: Split | None,
+    ) -> Runner:
+        """What the thread has compiled for such inputs; the symbolic graph while it has not.
+
+        It is at one set of inputs at a time: what it makes of these may serve the others.
+        """
+        key = self._key(inputs, split)
+        with self._works_lock:
+            work = self._works.get(key)
+            if work is None and all(each.has_ended for each in self._works.values()):
+                held = tuple(inputs)
+                work = later(lambda: self._compile(held, split), self._forget_threads)
+                self._works[key] = work
+            if work is None:
+                work = next(each for each in self._works.values() if not each.has_ended)
+                work.meanwhile.count()
+                return self._eager
+        made: Runner | None = work.asked()
+        if made is None:
+            work.meanwhile.count()
+            return self._eager
+        return made
+
+    def _forget_threads(self) -> None:
+        """In a forked child, where the parent's thread was compiling."""
+        self._lock = threading.Lock()
 
     def _has_small_sizes(self, inputs: Sequence[Any]) -> bool:
         """Whether a size is 0 or 1, as others may be for which sizes can be left open."""

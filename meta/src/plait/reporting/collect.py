@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from plait.backend import GraphCompiler
 from plait.errors import OptionError
 from plait.reporting.model import (
+    BackgroundFact,
     BreakFact,
     CompileReport,
     GraphReport,
@@ -61,6 +62,9 @@ def collect(compiled: object, *, measure: bool = False) -> CompileReport:
         trace_seconds=sum(root.profile.seconds().values()),
         runs=_runs(root, names),
         notices=tuple(_notices(functions, compiler)),
+        background=tuple(
+            BackgroundFact(each.name, each.state, each.calls) for each in compiler.meanwhile
+        ),
     )
 
 

@@ -86,6 +86,22 @@ class RunFact:
         return self.graphs[0] if self.graphs else None
 
 
+@dataclass(frozen=True, slots=True)
+class BackgroundFact:
+    """A graph that a thread compiles while calls run eagerly."""
+
+    graph: str
+    """Its name."""
+    state: str
+    """ "waits" until it is called, or for its turn; "compiling", "ready", "failed"."""
+    calls: int
+    """How many calls ran eagerly meanwhile."""
+
+    def __str__(self) -> str:
+        calls = f"{self.calls} call{'s' * (self.calls != 1)}"
+        return f"{self.graph}: {self.state}; {calls} ran eagerly meanwhile"
+
+
 @dataclass(frozen=True)
 class GraphReport:
     """One captured graph."""
@@ -278,6 +294,13 @@ class CompileReport:
     """The specialisations of the function, in the order in which calls try them."""
     notices: tuple[str, ...] = ()
     """What the user should know besides: a limit that was reached."""
+    background: tuple[BackgroundFact, ...] = ()
+    """What a thread compiles or has compiled, with the option `background`, in order."""
+
+    @property
+    def eager_calls(self) -> int:
+        """How many calls of graphs have run eagerly because a thread was compiling these."""
+        return sum(each.calls for each in self.background)
 
     @property
     def kernels(self) -> int:

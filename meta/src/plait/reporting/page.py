@@ -107,7 +107,10 @@ def _seconds(spent: float) -> str:
 
 def _notes(report: CompileReport) -> str:
     """What a call runs, graph breaks, recompiles, and guards."""
-    notices = "".join(f'<p class="reason">{_text(notice)}</p>' for notice in report.notices)
+    notices = "".join(
+        f'<p class="reason">{_text(notice)}</p>'
+        for notice in (*report.notices, *map(str, report.background))
+    )
     breaks = [
         f"<li><code>{_text(b.code)}</code> {_text(b.reason)}{_times(number)}"
         f"<p class='where'>{'<br>'.join(map(_text, b.lines))}</p>"

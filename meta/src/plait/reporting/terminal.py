@@ -33,6 +33,7 @@ def render_terminal(report: CompileReport) -> Group:
         )
     empty = f"{report.function}: {nothing_compiled(report)}"
     parts: list[Table | str] = [graphs if report.graphs else empty, *report.notices]
+    parts += [str(each) for each in report.background]
     if report.breaks:
         breaks = Table(title="Graph breaks", title_justify="left")
         for column in ("code", "times", "reason", "line", "what to change"):

@@ -14,6 +14,7 @@ def render_text(report: CompileReport) -> str:
     sections = [
         _headline(report),
         _list("notice", list(report.notices)),
+        _list("compiled in the background", [str(each) for each in report.background]),
         _list("what a call runs", _runs(report)),
         *(_graph(graph) for graph in report.graphs),
         _list("graph breaks", counted(report.breaks)),

@@ -13,7 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 from plait_utils.background import endings
-from plait_utils.interrupts import Interrupted, is_main_thread, without_interrupts
+from plait_utils.interrupts import (
+    Interrupted,
+    is_main_thread,
+    stop_if_interrupted,
+    without_interrupts,
+)
 
 _MOST_BYTES = 1 << 20
 """What is read of a command's output."""
@@ -41,9 +46,10 @@ def run_commands(
     error.
 
     Each runs in a process group of its own; all are killed if they do not end in `timeout` seconds
-    or this process is interrupted; those of other threads than the main one, when it ends. Their
-    output goes to memory rather than through pipes, which a process that one leaves behind (a
-    compile server) would hold open.
+    or this process is interrupted; those of other threads than the main one, when it ends; and
+    where `plait_utils.interrupts.limited_by` ends the work of this thread. Their output goes to
+    memory rather than through pipes, which a process that one leaves behind (a compile server)
+    would hold open.
 
     `meanwhile` is called when all run; where a signal interrupts this, once more.
 
@@ -118,6 +124,7 @@ def _wait(
                 return
             if arrived:
                 raise Interrupted
+            stop_if_interrupted()
             if time.monotonic() > deadline:
                 raise subprocess.TimeoutExpired(process.args, timeout)
 

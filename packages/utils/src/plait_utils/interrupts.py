@@ -13,7 +13,8 @@ import functools
 import signal
 import threading
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -133,8 +134,40 @@ def uninterrupted(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+class _Limits(threading.local):
+    """What may end the work of one thread."""
+
+    check: Callable[[], object] | None = None
+
+
+_limits = _Limits()
+
+
+@contextmanager
+def limited_by(check: Callable[[], object]) -> Iterator[None]:
+    """Have `stop_if_interrupted` call `check` in this thread, which raises where work is to end.
+
+    Beside what such a block inside another one is limited by. What it raises should be no
+    Exception: compilers handle these.
+    """
+    outer = _limits.check
+
+    def both() -> None:
+        check()
+        if outer is not None:
+            outer()
+
+    _limits.check = both
+    try:
+        yield
+    finally:
+        _limits.check = outer
+
+
 def stop_if_interrupted() -> None:
     """Raise Interrupted where a signal has arrived in the call of `without_interrupts` that this
-    thread is in."""
+    thread is in; or what `limited_by` has it raise."""
     if _current is not None and _current.arrived and is_main_thread():
         raise Interrupted
+    if _limits.check is not None:
+        _limits.check()
