@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -293,16 +294,17 @@ def test_modes_of_the_caller_hold_where_its_graph_is_compiled(gate):
     assert plait.report(fast).graphs[0].outcome == "compiled"
 
 
+NUMBERS = itertools.count(2)
 SCRIPT = """
 import os, signal, sys, time, threading
 import torch
 import plait
 from pathlib import Path
 
-folder = Path(sys.argv[1])
+folder, number = Path(sys.argv[1]), int(sys.argv[2])
 
 def program(x):
-    return torch.sin(x) + x * 2
+    return torch.sin(x) + x * number  # a program of its own: others are in the cache
 
 options = {"background": True, "cpp.compiler": str(folder / "slow-g++")}
 fast = plait.compile(program, options=options)
@@ -316,9 +318,10 @@ while not (folder / "begun").exists():
 def run_script(gate, text, **arguments):
     folder = os.path.dirname(gate.command)
     code = textwrap.dedent(SCRIPT) + textwrap.dedent(text)
+    number = str(next(NUMBERS))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.run(
-        [sys.executable, "-c", code, folder],
+        [sys.executable, "-c", code, folder, number],
         capture_output=True,
         text=True,
         timeout=120,

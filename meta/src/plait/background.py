@@ -1,10 +1,10 @@
 """Graphs that run as captured while a thread compiles them, and as compiled from then on.
 
 With the option `background` a call traces, and that is all it waits for: what it has captured runs
-as it is, operator by operator, so values, gradients, changes of inputs and errors are eager's own. One
-thread of the process compiles what has been called, in order; a call that begins after its graph is
-ready runs the program. A call is one or the other as a whole: what has run eagerly has eager's nodes
-of autograd, whose backward is eager too.
+as it is, operator by operator, so values, gradients, changes of inputs and errors are eager's own.
+One thread of the process compiles what has been called, in order; a call that begins after its
+graph is ready runs the program. A call is one or the other as a whole: what has run eagerly has
+eager's nodes of autograd, whose backward is eager too.
 
 Compiled at once, as without the option, are: graphs that switch what all threads share (the default
 dtype, anomaly mode, kinds of attention), whose recording switches it too; graphs that check data,

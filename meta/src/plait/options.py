@@ -90,7 +90,7 @@ class CompileOptions(Settings):
     )
     background: bool = setting(
         False,
-        "compile in a thread: calls run eagerly until what they need is ready, and as compiled then",
+        "compile in a thread: calls run eagerly until what they need is compiled",
         env="PLAIT_BACKGROUND",
         in_cache_key=False,
     )
