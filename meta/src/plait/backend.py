@@ -7,14 +7,17 @@ import logging
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from plait.budget import Budget, TimeIsUp
 from plait.codegen import Target
 from plait.errors import BackendError, StageError
 from plait.options import CompileRequest, takes
+from plait.progress import shown as shown_progress
 from plait.record import CompiledGraph, Outcome, Runner, StageFailure
 from plait.replay import at_user_lines
 from plait.stages import Stages, StageStopped
@@ -61,6 +64,7 @@ class GraphCompiler:
         self.name = name
         self.profile = Profile()
         """Of the tracer; each graph has its own for the later stages."""
+        self.budget = Budget(request.options.compile_seconds, self._traced)
         self._graphs: list[CompiledGraph] = []
         self._meanwhile: list[Meanwhile] = []
         self._started = 0
@@ -123,13 +127,30 @@ class GraphCompiler:
         later = self._later_for(captured, capture)
         return compile_it() if later is None else later.runner(name, captured, compile_it)
 
+    @contextmanager
+    def compiling(self, stages: Stages) -> Iterator[None]:
+        """What is around each compilation: its time is limited, and shown."""
+        is_limited = not self.request.options.background
+        with shown_progress(stages.progress):
+            try:
+                with self.budget.spending() if is_limited else nullcontext():
+                    yield
+            except TimeIsUp as error:  # between two stages
+                stage = stages.progress.stage
+                failure = StageFailure(stage, str(error), unsupported=True, out_of_time=True)
+                raise StageStopped(failure) from error
+
+    def limits(self) -> Callable[[], AbstractContextManager[None]]:
+        """The limits of the compilation that this thread is at, for another one that helps."""
+        return nullcontext if self.request.options.background else self.budget.same()
+
     def later(self) -> Later | None:
         """What has graphs compiled in a thread, where the user asked for that."""
         if not self.request.options.background or self.request.backend not in _TARGETS:
             return None
         from plait.background import Later
 
-        return Later(lambda: 0.0, self._note)
+        return Later(self.budget, self._note)
 
     def _later_for(self, captured: fx.GraphModule, capture: object) -> Later | None:
         """The same, for a graph that can be compiled in a thread."""
@@ -149,6 +170,10 @@ class GraphCompiler:
         """What has run eagerly while a thread compiled it, or does."""
         with self._lock:
             return tuple(self._meanwhile)
+
+    def _traced(self) -> float:
+        """How many seconds tracing has taken."""
+        return sum(self.profile.seconds().values())
 
     def next_name(self) -> str:
         """The name of a further graph."""
@@ -349,9 +374,10 @@ class GraphCompiler:
         compile_it: Callable[..., CompiledGraph] = compile_graph
         if needs_gradients(captured):
             compile_it = partial(compile_training_graph, keeper=self)
-        compiled = compile_it(
-            captured, example_inputs, stages=stages, target=_TARGETS[backend], options=options
-        )
+        with self.compiling(stages):
+            compiled = compile_it(
+                captured, example_inputs, stages=stages, target=_TARGETS[backend], options=options
+            )
         self._refuse_fallback(compiled)
         _log(compiled)
         return compiled
@@ -520,6 +546,10 @@ def _checked(run: Runner, count: int, backend: str) -> Runner:
 
 def _warn(name: str, failure: StageFailure) -> str:
     kind = "does not support this graph yet" if failure.unsupported else "failed, which is a bug"
+    if failure.out_of_time:
+        reason = f"time was up in the stage {failure.stage!r}: {failure.message}"
+        get_logger("compile").warning("%s runs eagerly: %s", name, reason)
+        return reason
     if failure.of_user:
         kind = "failed in a pass of yours"
     reason = f"the stage {failure.stage!r} {kind}: {failure.message}"

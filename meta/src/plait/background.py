@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ from plait_utils.turns import Task
 
 if TYPE_CHECKING:
     from torch import fx
+
+    from plait.budget import Budget
 
 _DEVICES = ("cpu", "cuda")
 
@@ -57,15 +60,15 @@ class Later:
     Made in the thread that has captured them.
 
     Args:
-        seconds: how long a call may wait for the thread, by now.
+        budget: how long calls may wait for the thread, all together.
         note: gets what tells of each graph.
     """
 
     def __init__(
-        self, seconds: Callable[[], float], note: Callable[[Meanwhile], object] = lambda found: None
+        self, budget: Budget, note: Callable[[Meanwhile], object] = lambda found: None
     ) -> None:
         self._modes = modes_now()
-        self._seconds = seconds
+        self._budget = budget
         self._note = note
 
     def runner(
@@ -78,7 +81,7 @@ class Later:
         """Something to compile."""
         meanwhile = Meanwhile(name)
         self._note(meanwhile)
-        return Work(compile_it, meanwhile, self._modes, self._seconds, forked)
+        return Work(compile_it, meanwhile, self._modes, self._budget, forked)
 
 
 class Work:
@@ -88,7 +91,7 @@ class Work:
         compile_it: does so.
         meanwhile: tells of it.
         modes: those of torch under which it is compiled.
-        seconds: how long who asks may wait, by now.
+        budget: how long who asks may wait.
         forked: called in a forked child while the parent's thread is at it.
     """
 
@@ -97,7 +100,7 @@ class Work:
         compile_it: Callable[[], Any],
         meanwhile: Meanwhile,
         modes: Modes,
-        seconds: Callable[[], float],
+        budget: Budget,
         forked: Callable[[], object] | None = None,
     ) -> None:
         self.meanwhile = meanwhile
@@ -105,7 +108,7 @@ class Work:
         """What was made; None until then, and where that failed."""
         self._compile: Callable[[], Any] | None = compile_it
         self._modes = modes
-        self._seconds = seconds
+        self._budget = budget
         self._raises: Exception | None = None
         self._task = Task(self._run, forked)
 
@@ -119,9 +122,11 @@ class Work:
         by exceptions."""
         if self.made is None and not self._task.has_ended:
             self._task.start()
-            seconds = self._seconds()
+            seconds = self._budget.left()
             if seconds > 0:
+                begun = time.monotonic()
                 self._task.wait(seconds)
+                self._budget.spend(time.monotonic() - begun)
         if self._raises is not None:
             raise self._raises
         return self.made

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from plait_utils.interrupts import limited_by
 
@@ -65,7 +65,7 @@ class Budget:
             self._begun.at = None
             self.spend(time.monotonic() - begun)
 
-    def same(self) -> Callable[[], object]:
+    def same(self) -> Callable[[], AbstractContextManager[None]]:
         """What limits another thread's part in the work that this one is at, by its block."""
         if self._seconds is None:
             return nullcontext

@@ -50,8 +50,10 @@ def build(
     options: CompileOptions,
     profile: Profile,
     meanwhile: Callable[[], object] | None = None,
+    ended: Callable[[int, int], object] | None = None,
 ) -> Built:
-    """Code for `program`; `meanwhile` is called while a C++ compiler is waited for.
+    """Code for `program`; `meanwhile` is called while a C++ compiler is waited for, and `ended`
+    with how many of how many units it has compiled.
 
     Raises BackendError where no backend takes the program's devices.
     """
@@ -61,7 +63,7 @@ def build(
         return _build_triton(program, profile)
     devices = sorted({buffer.device.type for buffer in program.buffers})
     if devices in ([], ["cpu"]):
-        return _build_cpp(program, options, profile, meanwhile)
+        return _build_cpp(program, options, profile, meanwhile, ended)
     if devices in (["cuda"], ["cpu", "cuda"]):
         return _build_triton(program, profile)
     raise BackendError(
@@ -75,10 +77,12 @@ def _build_cpp(
     options: CompileOptions,
     profile: Profile,
     meanwhile: Callable[[], object] | None,
+    ended: Callable[[int, int], object] | None,
 ) -> Built:
     with profile.phase("import"):
         from plait_cpp_codegen import build as build_cpp
-    made = build_cpp(program, options=options.cpp_options(), profile=profile, meanwhile=meanwhile)
+    chosen = options.cpp_options()
+    made = build_cpp(program, options=chosen, profile=profile, meanwhile=meanwhile, ended=ended)
     if made.source is None:
         source = made.python_source
         return Built("python", "Python", "py", made.run, source, made.fallback_reason)

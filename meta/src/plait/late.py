@@ -11,14 +11,16 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from plait.budget import TimeIsUp
 from plait.record import CompiledGraph, Outcome, Runner, StageFailure
 from plait.replay import protect
 from plait.stages import Stages, StageStopped
-from plait_utils import postponed_collections
+from plait_utils import get_logger, postponed_collections
 from plait_utils.background import start_in_background
 
 if TYPE_CHECKING:
@@ -40,6 +42,12 @@ class Keeper(Protocol):
 
     def accept_failure(self, name: str, stopped: StageStopped) -> tuple[StageFailure, str]:
         """Why the graph runs eagerly instead; raises where the user asked for that."""
+
+    def compiling(self, stages: Stages) -> AbstractContextManager[None]:
+        """What is around each compilation: its time is limited, and shown."""
+
+    def limits(self) -> Callable[[], AbstractContextManager[None]]:
+        """The limits of the compilation that this thread is at, for another one that helps."""
 
     def later(self) -> Later | None:
         """What has graphs compiled in a thread, where calls are not to wait."""
@@ -97,13 +105,18 @@ class LateCompiler:
         """
         if self._ahead is None:
             self._ahead = _Ahead(aten)
-            work = partial(self._compile_ahead, self._ahead)
+            work = partial(self._compile_ahead, self._ahead, self._keeper.limits())
             if start_in_background(work, "plait-backward-build") is None:
                 self._ahead.ended.set()
 
-    def _compile_ahead(self, ahead: _Ahead) -> None:
+    def _compile_ahead(
+        self, ahead: _Ahead, limits: Callable[[], AbstractContextManager[None]]
+    ) -> None:
         try:
-            ahead.made = self._compiled(ahead.aten, self._part("backward"))
+            with limits():
+                ahead.made = self._compiled(ahead.aten, self._part("backward"))
+        except TimeIsUp as error:
+            get_logger("compile").info("the backward is not compiled ahead: %s", error)
         finally:  # where it failed, who asks for it is told
             ahead.ended.set()
 
@@ -148,7 +161,8 @@ class LateCompiler:
         from plait_fx_passes import runner
 
         try:
-            return self._compiled(aten, stages)
+            with self._keeper.compiling(stages):
+                return self._compiled(aten, stages)
         except StageStopped as stopped:
             failure, reason = self._keeper.accept_failure(stages.name, stopped)
             kernels = runner(aten)
@@ -185,7 +199,8 @@ class LateCompiler:
         stage refuses it."""
         stages = self._part("gradients")
         try:
-            made = self._differentiable(gradients, stages)
+            with self._keeper.compiling(stages):
+                made = self._differentiable(gradients, stages)
         except StageStopped as stopped:
             failure, reason = self._keeper.accept_failure(stages.name, stopped)
             program = gradients.program

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from plait.errors import OptionError
 from plait.passes import NO_PASSES, PLACES, UserPasses, parse_user_passes
-from plait_utils import SettingError, Settings, get_logger, setting, shown
+from plait_utils import SettingError, Settings, setting, shown
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -21,8 +22,16 @@ if TYPE_CHECKING:
     from plait_ir_lowering import LoweringOptions
     from plait_scheduler import SchedulerOptions
 
-MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-"""The modes of `torch.compile`. On the CPU all of them mean the same to plait."""
+MODES: dict[str, dict[str, Any]] = {
+    "default": {},
+    # The C++ compiler takes two thirds of its time so, which is most of what can be saved.
+    "fast-compile": {"cpp.fast_build": True},
+    "reduce-overhead": {},
+    "max-autotune": {},
+    "max-autotune-no-cudagraphs": {},
+}
+"""The modes of `torch.compile` and `"fast-compile"`: the options that each chooses, where neither
+the caller nor the environment has."""
 NUMERICS = ("default", "strict")
 """How results may differ from eager's: by rounding, or not at all."""
 RANDOM = ("eager", "counter")
@@ -92,6 +101,13 @@ class CompileOptions(Settings):
         False,
         "compile in a thread: calls run eagerly until what they need is compiled",
         env="PLAIT_BACKGROUND",
+        in_cache_key=False,
+    )
+    compile_seconds: float | None = setting(
+        None,
+        "how long compiling may take, tracing and all graphs together: what is not compiled then "
+        "runs eagerly; with `background`, how long calls wait for it",
+        env="PLAIT_COMPILE_SECONDS",
         in_cache_key=False,
     )
     fusion: bool = setting(True, "fuse loops into kernels", env="PLAIT_FUSION")
@@ -275,8 +291,29 @@ def check_arguments(
             hint="A backend is a function of these two that returns a function.",
         )
     settings = parse_options(options if numerics is None else _with_numerics(options, numerics))
-    say_ignored(str(chosen_mode))
+    settings = _in_mode(chosen_mode, settings, options)
     return CompileRequest(fullgraph, dynamic, str(chosen_mode), chosen, settings)
+
+
+def _in_mode(mode: str, settings: CompileOptions, options: object) -> CompileOptions:
+    """The options with those that a mode chooses, where nothing else has chosen."""
+    given, nested = _by_group(options if isinstance(options, Mapping) else {})
+    chosen: dict[str, Any] = {}
+    for name, value in MODES[mode].items():
+        group, dot, field_name = name.partition(".")
+        if not dot:
+            variable = CompileOptions.__dataclass_fields__[name].metadata["env"]
+            if name not in given and variable not in os.environ:
+                chosen[name] = value
+        elif not nested[group].keys() & _SAME[name] and not os.environ.keys() & _VARIABLES[name]:
+            chosen[group] = (*getattr(settings, group), (field_name, value))
+    return dataclasses.replace(settings, **chosen)
+
+
+_SAME = {"cpp.fast_build": {"fast_build", "optimization"}}
+_VARIABLES = {"cpp.fast_build": {"PLAIT_FAST_BUILD", "PLAIT_CXX_OPTIMIZATION"}}
+"""The variables of the environment that say the same of a stage as an option that a mode chooses,
+or otherwise."""
 
 
 def _with_numerics(options: object, numerics: object) -> object:
@@ -335,6 +372,11 @@ def parse_options(options: object) -> CompileOptions:
         raise OptionError(
             f"option 'memory_budget' takes a number from 0 to 1, not {parsed.memory_budget!r}",
             hint="None lets plait weigh bytes against operations.",
+        )
+    if parsed.compile_seconds is not None and not parsed.compile_seconds >= 0:
+        raise OptionError(
+            f"option 'compile_seconds' takes a number of seconds, not {parsed.compile_seconds!r}",
+            hint="None lets compiling take as long as it takes.",
         )
     if parsed.numerics not in NUMERICS:
         raise unknown_name("numerics", parsed.numerics, NUMERICS)
@@ -436,9 +478,3 @@ def _stage_options(group: str, kind: type[S], chosen: tuple[tuple[str, Any], ...
 
 def _named(group: str, names: Iterable[str]) -> list[str]:
     return [f"{group}.{name}" for name in names]
-
-
-def say_ignored(mode: str) -> None:
-    """Say of arguments that are taken for compatibility that they change nothing yet."""
-    if mode != "default":
-        get_logger("compile").info("mode=%r does what the default mode does in this release", mode)

@@ -405,7 +405,12 @@ def _generated(
 
     with stages.stage("codegen"):
         built = build(
-            schedule.program, target, options, stages.profile, meanwhile or stages.meanwhile
+            schedule.program,
+            target,
+            options,
+            stages.profile,
+            meanwhile or stages.meanwhile,
+            stages.progress.built,
         )
     stages.keep(
         code=HostCode(

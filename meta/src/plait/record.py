@@ -40,6 +40,8 @@ class StageFailure:
     """True where plait does not support something yet, False where plait has a bug."""
     of_user: bool = False
     """Whether it is a pass of the user's that failed."""
+    out_of_time: bool = False
+    """Whether it was left because compiling had taken all the time that it may take."""
 
 
 @dataclass(frozen=True, slots=True)

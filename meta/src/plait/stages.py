@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from plait.budget import TimeIsUp
 from plait.errors import BackendError, OptionError
+from plait.progress import Progress
 from plait.record import CompiledGraph, Outcome, PassFact, Runner, StageFailure
 from plait_utils import DumpFolder, PlaitError, Profile, get_logger
+from plait_utils.interrupts import stop_if_interrupted
 
 if TYPE_CHECKING:
     from torch import fx
@@ -34,6 +37,7 @@ class Stages:
         folder: where `dump` writes.
         verify: whether `check` checks.
         meanwhile: what may be done while a C++ compiler is waited for.
+        progress: is told which stage runs.
     """
 
     def __init__(
@@ -43,29 +47,38 @@ class Stages:
         folder: DumpFolder,
         verify: bool,
         meanwhile: Callable[[], object] | None = None,
+        progress: Progress | None = None,
     ) -> None:
         self.name = name
         self.profile = profile
         self.meanwhile = meanwhile
         self._folder = folder
         self._verify = verify
+        self.progress = progress or Progress(name)
         self._kept: dict[str, Any] = {}
 
     def part(self, name: str) -> Stages:
         """The stages of a part of the graph that is compiled apart, as the backward is."""
         folder = self._folder.child(name)
-        return Stages(f"{self.name}.{name}", self.profile, folder, self._verify)
+        whole = f"{self.name}.{name}"
+        return Stages(whole, self.profile, folder, self._verify, progress=Progress(whole))
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Time a stage; what it raises becomes StageStopped.
+        """Time a stage; what it raises becomes StageStopped, and so does the end of the time that
+        compiling may take.
 
         A setting of the stage that is wrong in the environment is the user's to mend, and
         passes through.
         """
         try:
+            self.progress.at(name)
+            stop_if_interrupted()
             with self.profile.phase(name):
                 yield
+        except TimeIsUp as error:
+            failure = StageFailure(name, str(error), unsupported=True, out_of_time=True)
+            raise StageStopped(failure) from error
         except OptionError:
             raise
         except Exception as error:

@@ -117,10 +117,12 @@ def build(
     cache: DiskCache | None = None,
     profile: Profile | None = None,
     meanwhile: Callable[[], object] | None = None,
+    ended: Callable[[int, int], object] | None = None,
 ) -> Executable:
     """Compile a program for this machine's CPU, or take it from the cache.
 
-    `meanwhile` is called when the compiler runs, if it does.
+    `meanwhile` is called when the compiler runs, if it does, and `ended` with how many of how many
+    units it has compiled.
 
     Without a working compiler, or for a program that the C++ host cannot express, the
     program runs as Python over ATen: a warning says why. UnsupportedProgramError is raised where
@@ -129,7 +131,7 @@ def build(
     options = options or CppOptions.from_env()
     cache = cache or DiskCache()
     try:
-        return _build_native(program, options, cache, profile or Profile(), meanwhile)
+        return _build_native(program, options, cache, profile or Profile(), meanwhile, ended)
     except _NO_NATIVE_CODE as error:
         if program.symbols and isinstance(error, UnsupportedProgramError):
             raise  # its caller has better: a program for one set of sizes
@@ -142,6 +144,7 @@ def _build_native(
     cache: DiskCache,
     profile: Profile,
     meanwhile: Callable[[], object] | None,
+    ended: Callable[[int, int], object] | None,
 ) -> Executable:
     toolchain = find_toolchain(options)
     with profile.phase("codegen"):
@@ -156,7 +159,9 @@ def _build_native(
         run, hit = load_cached(
             cache,
             key,
-            lambda output: toolchain.build(source.units(), output, *libraries, meanwhile=meanwhile),
+            lambda output: toolchain.build(
+                source.units(), output, *libraries, meanwhile=meanwhile, ended=ended
+            ),
             "plait_signature",
             lambda path: _runtime(toolchain, cache).load_program(str(path), PythonCalls(program)),
         )

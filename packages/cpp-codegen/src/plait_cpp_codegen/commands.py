@@ -41,6 +41,7 @@ def run_commands(
     timeout: float,
     environment: Mapping[str, str] | None = None,
     meanwhile: Callable[[], object] | None = None,
+    ended: Callable[[int, int], object] | None = None,
 ) -> list[tuple[int, str, str]]:
     """Run commands side by side; the exit status of each and what it wrote to standard output and
     error.
@@ -52,13 +53,14 @@ def run_commands(
     would hold open.
 
     `meanwhile` is called when all run; where a signal interrupts this, once more.
+    `ended` is called with how many of them have ended, in their order, and how many there are.
 
     Raises OSError where one cannot be run, subprocess.TimeoutExpired where one did not end.
     """
     if not is_main_thread():
-        return _run(commands, timeout, environment, endings(), meanwhile)
+        return _run(commands, timeout, environment, endings(), meanwhile, ended)
     return without_interrupts(
-        lambda arrived: _run(commands, timeout, environment, arrived, meanwhile)
+        lambda arrived: _run(commands, timeout, environment, arrived, meanwhile, ended)
     )
 
 
@@ -68,13 +70,16 @@ def _run(
     environment: Mapping[str, str] | None,
     arrived: Sequence[int],
     meanwhile: Callable[[], object] | None,
+    ended: Callable[[int, int], object] | None,
 ) -> list[tuple[int, str, str]]:
     deadline = time.monotonic() + timeout
     with contextlib.ExitStack() as stack:
         started = [stack.enter_context(_started(command, environment)) for command in commands]
         if meanwhile is not None:
             meanwhile()
-        for process, _, _ in started:
+        for number, (process, _, _) in enumerate(started):
+            if ended is not None:
+                ended(number, len(started))
             _wait(process, deadline, timeout, arrived)
         return [
             (process.returncode, _written(output), _written(errors))

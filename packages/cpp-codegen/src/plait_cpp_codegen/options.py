@@ -15,6 +15,12 @@ class CppOptions(Settings):
         "", "the C++ compiler; by default $CXX, g++ or clang++, whichever works", env="CXX"
     )
     optimization: str = setting("-O2", "the optimization flag", env="PLAIT_CXX_OPTIMIZATION")
+    fast_build: bool = setting(
+        False,
+        "optimize less than `optimization` says: two thirds of the compiler's time, and programs "
+        "that run longer",
+        env="PLAIT_FAST_BUILD",
+    )
     vector_bytes: int = setting(
         0, "vector width in bytes; 0 for this machine's", env="PLAIT_VECTOR_BYTES"
     )

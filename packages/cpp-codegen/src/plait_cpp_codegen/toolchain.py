@@ -74,13 +74,15 @@ class Toolchain:
         output: Path,
         *libraries: str,
         meanwhile: Callable[[], object] | None = None,
+        ended: Callable[[int, int], object] | None = None,
     ) -> None:
         """Compile C++ text, or several units side by side, into the shared library `output`.
 
         Everything is written into a folder beside `output` first, so there is a whole
         library there in the end or nothing.
 
-        `meanwhile` is called when the compiler runs.
+        `meanwhile` is called when the compiler runs, `ended` with how many of how many units it
+        has compiled.
 
         Raises CompilationError with the compiler's own words, or with what is wrong with
         the library.
@@ -88,7 +90,7 @@ class Toolchain:
         try:
             with tempfile.TemporaryDirectory(prefix="compiling-", dir=output.parent) as folder:
                 texts = [units] if isinstance(units, str) else units
-                self._compile(texts, Path(folder), libraries, meanwhile).replace(output)
+                self._compile(texts, Path(folder), libraries, meanwhile, ended).replace(output)
         except OSError as error:
             raise CompilationError(f"cannot compile: {error}", hint=_hint(str(error))) from error
 
@@ -98,6 +100,7 @@ class Toolchain:
         folder: Path,
         libraries: Sequence[str],
         meanwhile: Callable[[], object] | None,
+        ended: Callable[[int, int], object] | None,
     ) -> Path:
         made = folder / "program.so"
         names = [folder / f"program{number or ''}" for number in range(len(units))]
@@ -106,12 +109,12 @@ class Toolchain:
         sources = [f"{name}.cpp" for name in names]
         linking = ("-shared", "-o", str(made))
         if len(units) == 1:
-            words = self._run([[*sources, *linking, *libraries]], folder, meanwhile)
+            words = self._run([[*sources, *linking, *libraries]], folder, meanwhile, ended)
         else:
             objects = [f"{name}.o" for name in names]
             both = zip(sources, objects, strict=True)
             calls = [["-c", file, "-o", made] for file, made in both]
-            words = self._run(calls, folder, meanwhile)
+            words = self._run(calls, folder, meanwhile, ended)
             words += self._run([[*objects, *linking, *libraries]], folder)
         damage = find_library_damage(made) if made.is_file() else "it wrote no output"
         if damage is not None:
@@ -127,6 +130,7 @@ class Toolchain:
         calls: Sequence[Sequence[str]],
         folder: Path,
         meanwhile: Callable[[], object] | None = None,
+        ended: Callable[[int, int], object] | None = None,
     ) -> str:
         """Run the compiler with each of these arguments, side by side; what it says. Raises
         CompilationError."""
@@ -134,11 +138,11 @@ class Toolchain:
         environment = {**os.environ, "TMPDIR": str(folder)}
         commands = [[*self.command, *self.flags, *arguments] for arguments in calls]
         try:
-            ended = run_commands(commands, _TIMEOUT_SECONDS, environment, meanwhile)
+            results = run_commands(commands, _TIMEOUT_SECONDS, environment, meanwhile, ended)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise CompilationError(f"{self.path} failed: {error}", hint=_HINT) from error
-        said = [_readable(errors.replace(f"{folder}/", "")) for _, _, errors in ended]
-        for (status, _, _), words in zip(ended, said, strict=True):
+        said = [_readable(errors.replace(f"{folder}/", "")) for _, _, errors in results]
+        for (status, _, _), words in zip(results, said, strict=True):
             if status != 0:
                 raise CompilationError(
                     f"{self.path} failed with exit status {status}:\n{words}",
@@ -150,6 +154,10 @@ class Toolchain:
 def _hint(words: str) -> str:
     """What to do about what a compiler or the system has said."""
     return _FULL_HINT if any(each in words for each in _FULL) else _HINT
+
+
+_FAST_BUILD = ("-O1", "-fno-tree-pta", "-fno-tree-ter")
+"""Of g++: these two passes take a tenth of its time, and do little for loops over vectors."""
 
 
 def find_toolchain(options: CppOptions) -> Toolchain:
@@ -212,7 +220,10 @@ def _readable(text: str) -> str:
 
 
 def _flags(options: CppOptions, command: Sequence[str], version: str) -> tuple[str, ...]:
+    is_clang = _is_clang(command, version)
     optimization = [options.optimization]
+    if options.fast_build:
+        optimization = ["-O1"] if is_clang else [*_FAST_BUILD]
     if any(word.startswith("-O") for word in command):
         optimization = []
     machine = ["-march=native"]
@@ -220,7 +231,7 @@ def _flags(options: CppOptions, command: Sequence[str], version: str) -> tuple[s
         machine.append("-mprefer-vector-width=512")
     if any(word.startswith(("-march=", "-mcpu=")) for word in command):
         machine = []
-    quiet = ["-w"] if _is_clang(command, version) else ["-w", "-Wno-psabi"]
+    quiet = ["-w"] if is_clang else ["-w", "-Wno-psabi"]
     return (
         # Headers are those of C alone: the library of C++ puts 12000 lines around them.
         *("-std=c++17", "-nostdinc++", "-fPIC", *optimization, *machine),
