@@ -27,8 +27,8 @@ MODES: dict[str, dict[str, Any]] = {
     # The C++ compiler takes two thirds of its time so, which is most of what can be saved.
     "fast-compile": {"cpp.fast_build": True},
     "reduce-overhead": {},
-    "max-autotune": {},
-    "max-autotune-no-cudagraphs": {},
+    "max-autotune": {"never_slower": True},
+    "max-autotune-no-cudagraphs": {"never_slower": True},
 }
 """The modes of `torch.compile` and `"fast-compile"`: the options that each chooses, where neither
 the caller nor the environment has."""
@@ -101,6 +101,13 @@ class CompileOptions(Settings):
         False,
         "compile in a thread: calls run eagerly until what they need is compiled",
         env="PLAIT_BACKGROUND",
+        in_cache_key=False,
+    )
+    never_slower: bool = setting(
+        False,
+        "time the first calls of programs for inference against eager, and run eagerly what is "
+        "slower compiled",
+        env="PLAIT_NEVER_SLOWER",
         in_cache_key=False,
     )
     compile_seconds: float | None = setting(

@@ -34,6 +34,7 @@ from plait.freezing import frozen
 from plait.late import Keeper, LateCompiler
 from plait.options import CompileOptions
 from plait.passes import before_grad, check_outputs, run_all, without_before_grad
+from plait.racing import raced
 from plait.record import CompiledGraph, HostCode, Outcome, Runner
 from plait.replay import at_user_lines, protect
 from plait.stages import Stages
@@ -82,7 +83,7 @@ def compile_graph(
             flat.examples,
             stages=stages,
             target=target,
-            options=options,
+            options=replace(options, never_slower=False),  # wrappers are no part of that
             writes=lambda: wrappers.number,
         )
         return replace(made, run=flat.wrap(made.run))
@@ -138,6 +139,9 @@ def _compiled(
         stages.name,
     )
     run = _compared(fx_passes.note_reads(run, aten), captured, recorded, stages, options)
+    if options.never_slower and not options.verify and not has_open_sizes(aten.example_inputs):
+        run, race = raced(run, aten, captured, stages.name)
+        stages.keep(race=race)
     return stages.finish(captured, Outcome.COMPILED, run)
 
 

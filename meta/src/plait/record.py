@@ -11,6 +11,7 @@ from plait_utils import Profile, dataclass
 if TYPE_CHECKING:
     from torch import fx
 
+    from plait.racing import Race
     from plait.verifying import Verification
     from plait_fx_passes import AtenGraph, GraphDiff, Partition
     from plait_ir_lowering import Graph
@@ -106,5 +107,7 @@ class CompiledGraph:
     """Why it was taken apart into pieces, at which of the user's lines; each has its own record."""
     parts: tuple[CompiledGraph, ...] = ()
     """What it consists of between the collectives that it calls."""
+    race: Race | None = None
+    """What timing it against eager has found, where that was asked for and can be."""
     origin: fx.GraphModule | None = None
     """The graph with symbolic sizes that this one is, for some sizes."""

@@ -125,19 +125,32 @@ class GraphReport:
     @property
     def outcome(self) -> str:
         """ "compiled", "eager" or "custom" (the caller's backend ran it)."""
-        return self.record.outcome.value
+        race = self.record.race
+        return "eager" if race is not None and race.is_slower else self.record.outcome.value
 
     @property
     def reason(self) -> str | None:
         """Why it runs eagerly, or as Python instead of C++; None where nothing is amiss."""
         if self.record.reason is not None:
             return self.record.reason
+        race = self.record.race
+        if race is not None and race.is_slower:
+            return f"it was slower than eager: {race}"
         return None if self.record.code is None else self.record.code.fallback_reason
 
     @property
     def pieces(self) -> str | None:
         """Why it is compiled in pieces, each with a report of its own; None where it is not."""
         return self.record.pieces
+
+    @property
+    def race(self) -> str | None:
+        """What timing it against eager has found; None where that was not asked for, or cannot be:
+        of training, and of what a second run would change."""
+        race = self.record.race
+        if race is None:
+            return None
+        return str(race) if race.is_slower is not None else "timed against eager, not decided yet"
 
     @property
     def verification(self) -> str | None:
@@ -320,7 +333,7 @@ class CompileReport:
     @property
     def eager_graphs(self) -> tuple[GraphReport, ...]:
         """The graphs that run as captured instead of compiled."""
-        return tuple(g for g in self.graphs if g.record.outcome is Outcome.EAGER)
+        return tuple(g for g in self.graphs if g.outcome == Outcome.EAGER.value)
 
     @property
     def outcomes(self) -> dict[str, int]:

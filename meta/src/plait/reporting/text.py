@@ -141,6 +141,8 @@ def _graph(graph: GraphReport) -> str:
     if graph.cache_hit:
         facts.append("binary from the cache")
     lines = [f"graph {graph.name}: {graph.runs}", *(f"  {fact}" for fact in facts)]
+    if graph.race and graph.outcome == "compiled":
+        lines.append(f"  {graph.race}")
     if graph.verification:
         lines.append("  verified: " + graph.verification.replace("\n", "\n    "))
     if graph.reason:
