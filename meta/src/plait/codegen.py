@@ -13,6 +13,7 @@ from plait.record import Runner
 from plait_utils import Profile, dataclass
 
 if TYPE_CHECKING:
+    from plait_cpp_codegen import Tuned
     from plait_scheduler import Program
 
 
@@ -40,6 +41,8 @@ class Built:
     cache_hit: bool = False
     library: str | None = None
     """The key of the program's library in the cache, where that alone can run it."""
+    tuned: tuple[Tuned, ...] = ()
+    """What timing its kernels has found, where that was asked for."""
     overwritten: frozenset[int] = frozenset()
     """The inputs in whose memory it computes what it needs for itself."""
 
@@ -87,7 +90,7 @@ def _build_cpp(
         source = made.python_source
         return Built("python", "Python", "py", made.run, source, made.fallback_reason)
     facts = (made.run, made.source, made.fallback_reason, made.cache_hit, made.library)
-    return Built("cpp", "C++", "cpp", *facts)
+    return Built("cpp", "C++", "cpp", *facts, made.tuned)
 
 
 def _build_python(program: Program) -> Built:

@@ -27,8 +27,8 @@ MODES: dict[str, dict[str, Any]] = {
     # The C++ compiler takes two thirds of its time so, which is most of what can be saved.
     "fast-compile": {"cpp.fast_build": True},
     "reduce-overhead": {},
-    "max-autotune": {"never_slower": True},
-    "max-autotune-no-cudagraphs": {"never_slower": True},
+    "max-autotune": {"never_slower": True, "cpp.autotune": True},
+    "max-autotune-no-cudagraphs": {"never_slower": True, "cpp.autotune": True},
 }
 """The modes of `torch.compile` and `"fast-compile"`: the options that each chooses, where neither
 the caller nor the environment has."""
@@ -317,8 +317,14 @@ def _in_mode(mode: str, settings: CompileOptions, options: object) -> CompileOpt
     return dataclasses.replace(settings, **chosen)
 
 
-_SAME = {"cpp.fast_build": {"fast_build", "optimization"}}
-_VARIABLES = {"cpp.fast_build": {"PLAIT_FAST_BUILD", "PLAIT_CXX_OPTIMIZATION"}}
+_SAME = {
+    "cpp.fast_build": {"fast_build", "optimization"},
+    "cpp.autotune": {"autotune"},
+}
+_VARIABLES = {
+    "cpp.fast_build": {"PLAIT_FAST_BUILD", "PLAIT_CXX_OPTIMIZATION"},
+    "cpp.autotune": {"PLAIT_AUTOTUNE"},
+}
 """The variables of the environment that say the same of a stage as an option that a mode chooses,
 or otherwise."""
 

@@ -419,7 +419,7 @@ def _generated(
     stages.keep(
         code=HostCode(
             *(built.backend, built.source, built.language, built.fallback_reason),
-            *(built.cache_hit, built.library),
+            *(built.cache_hit, built.library, built.tuned),
         )
     )
     stages.dump(f"program.{built.extension}", lambda: built.source or "")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from plait.racing import Race
     from plait.verifying import Verification
+    from plait_cpp_codegen import Tuned
     from plait_fx_passes import AtenGraph, GraphDiff, Partition
     from plait_ir_lowering import Graph
     from plait_scheduler import Schedule
@@ -57,6 +58,8 @@ class HostCode:
     cache_hit: bool
     library: str | None = None
     """The key of its library in the cache, where that alone can run it."""
+    tuned: tuple[Tuned, ...] = ()
+    """What timing its kernels has found, where that was asked for."""
 
 
 @dataclass(frozen=True, slots=True)

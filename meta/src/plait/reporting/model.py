@@ -13,11 +13,12 @@ from plait_utils import dataclass
 if TYPE_CHECKING:
     from plait.reporting.roofline import KernelFact
     from plait.verifying import Difference
+    from plait_cpp_codegen import Tuned
     from plait_fx_passes import ImageLayout, SavedTensor
 
 STAGES = (
     *("trace", "aten", "joint", "passes", "partition"),
-    *("lower", "schedule", "codegen", "build"),
+    *("lower", "schedule", "tune", "codegen", "build"),
 )
 """The stages in the order in which they run."""
 
@@ -142,6 +143,12 @@ class GraphReport:
     def pieces(self) -> str | None:
         """Why it is compiled in pieces, each with a report of its own; None where it is not."""
         return self.record.pieces
+
+    @property
+    def tuned(self) -> tuple[Tuned, ...]:
+        """What timing its kernels has found, in `mode="max-autotune"`: which choices, and by how
+        much they are faster than the rule's."""
+        return () if self.record.code is None else self.record.code.tuned
 
     @property
     def race(self) -> str | None:

@@ -14,7 +14,6 @@ from plait.record import CompiledGraph
 from plait_utils import dataclass
 
 if TYPE_CHECKING:
-    from plait_ir_lowering import Layout
     from plait_scheduler import Kernel, Program
 
 _LEAST_SECONDS = 0.002
@@ -81,50 +80,16 @@ def kernel_facts(record: CompiledGraph, *, measure: bool) -> tuple[KernelFact, .
 
 
 def _timed(fact: KernelFact, program: Program, kernel: Kernel) -> KernelFact:
-    from plait_cpp_codegen import build
-    from plait_ir_lowering import to_torch_dtype
+    from plait_cpp_codegen import build, kernel_alone, kernel_tensors
 
-    made = build(_alone(program, kernel))
+    made = build(kernel_alone(program, kernel))
     if made.source is None:  # no compiler any more
         return fact
-    tensors = [_tensor(param.layout, to_torch_dtype(param.dtype)) for param in kernel.params]
+    tensors = kernel_tensors(kernel)
     half = max(1, fact.bytes_moved // 2)
     source, target = (torch.zeros(half, dtype=torch.uint8) for _ in range(2))
     seconds, copy_seconds = _least_seconds(lambda: made.run(*tensors), lambda: target.copy_(source))
     return replace(fact, seconds=seconds, copy_seconds=copy_seconds)
-
-
-def _alone(program: Program, kernel: Kernel) -> Program:
-    """A program of one launch, whose inputs are all of the kernel's buffers."""
-    from plait_ir_lowering import as_index
-    from plait_scheduler import InputStorage, Launch, ProgramBuffer, Return
-
-    device = program.buffers[0].device
-    buffers = tuple(
-        ProgramBuffer(param.name, param.dtype, device, param.layout, InputStorage(place))
-        for place, param in enumerate(kernel.params)
-    )
-    names = tuple(buffer.name for buffer in buffers)
-    steps = (Launch(kernel.name, names), Return(()))
-    return replace(
-        program,
-        inputs=names,
-        buffers=buffers,
-        kernels=(kernel,),
-        steps=steps,
-        arena_nbytes=as_index(0),
-    )
-
-
-def _tensor(layout: Layout, dtype: torch.dtype) -> torch.Tensor:
-    """A tensor of the layout, over memory of its own."""
-    from plait_scheduler import extent_of
-
-    size, stride = ([each.as_int() for each in part] for part in (layout.size, layout.stride))
-    memory = torch.zeros(extent_of(layout).as_int(), dtype=dtype)
-    if dtype.is_floating_point:
-        memory.uniform_(0.1, 0.9)
-    return memory.as_strided(size, stride, layout.offset.as_int())
 
 
 def _least_seconds(*runs: Callable[[], object]) -> list[float]:

@@ -16,14 +16,18 @@ from plait_cpp_codegen.toolchain import Toolchain, find_toolchain
 from plait_utils import late_exports
 
 if TYPE_CHECKING:
+    from plait_cpp_codegen.alone import kernel_alone, kernel_tensors
     from plait_cpp_codegen.build import Executable, build, render
     from plait_cpp_codegen.kernels.product_facts import MatrixProduct, product_of
+    from plait_cpp_codegen.tuning import Tuned
 else:  # code generation comes late in a compile, and after `prepare`
     __getattr__ = late_exports(
         __name__,
         {
+            "plait_cpp_codegen.alone": ("kernel_alone", "kernel_tensors"),
             "plait_cpp_codegen.build": ("Executable", "build", "render"),
             "plait_cpp_codegen.kernels.product_facts": ("MatrixProduct", "product_of"),
+            "plait_cpp_codegen.tuning": ("Tuned",),
         },
     )
 
@@ -34,11 +38,14 @@ __all__ = [
     "Executable",
     "MatrixProduct",
     "Toolchain",
+    "Tuned",
     "UnsupportedProgramError",
     "__version__",
     "build",
     "find_toolchain",
     "instruction_set",
+    "kernel_alone",
+    "kernel_tensors",
     "load_stored",
     "machine_facts",
     "machine_vector_bytes",

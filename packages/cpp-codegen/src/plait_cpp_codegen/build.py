@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 import torch
 
+from plait_cpp_codegen.alone import kernel_alone
 from plait_cpp_codegen.errors import (
     CompilationError,
     CompilerNotFoundError,
@@ -19,6 +21,7 @@ from plait_cpp_codegen.external.shims import shim_of
 from plait_cpp_codegen.host import HostWriter
 from plait_cpp_codegen.kernels import kernel_functions, render_kernel
 from plait_cpp_codegen.kernels.attention import attention_of
+from plait_cpp_codegen.kernels.choices import RULE, Choices
 from plait_cpp_codegen.kernels.types import is_supported
 from plait_cpp_codegen.native_runtime import (
     Runtime,
@@ -32,8 +35,11 @@ from plait_cpp_codegen.shared_library import load_cached
 from plait_cpp_codegen.toolchain import Toolchain, find_toolchain
 from plait_cpp_codegen.units import Source
 from plait_ir_lowering import DType, post_order
-from plait_scheduler import CallExtern, CopyBack, Launch, Program, Step
+from plait_scheduler import CallExtern, CopyBack, Kernel, Launch, Program, Step
 from plait_utils import CacheError, DiskCache, Profile, dataclass, stable_hash, warn_once
+
+if TYPE_CHECKING:
+    from plait_cpp_codegen.tuning import Tuned
 
 _HEAD = (
     *("abi.h", "vector.h", "transpose.h", "math.h", "portable.h", "pieces.h", "avx512.h"),
@@ -62,6 +68,8 @@ class Executable:
     fallback_reason: str | None = None
     """Why the program runs as Python."""
     cache_hit: bool = False
+    tuned: tuple[Tuned, ...] = ()
+    """What timing its kernels has found, where that was asked for."""
     library: str | None = None
     """The key of its library in the cache, where that is all it takes: see `load_stored`."""
 
@@ -81,15 +89,23 @@ def render(program: Program, vector_bytes: int = 32) -> str:
     return source_of(program, vector_bytes).text
 
 
-def source_of(program: Program, vector_bytes: int, *, apart: bool = False) -> Source:
-    """The C++ of a program by parts, its temporaries `apart` or in one arena.
-
-    Raises UnsupportedProgramError.
-    """
+def source_of(
+    program: Program,
+    vector_bytes: int,
+    choices: Mapping[str, Choices] | None = None,
+    *,
+    apart: bool = False,
+) -> Source:
+    """The C++ of a program by parts, with these choices for kernels by name and the rule's for
+    others, its temporaries `apart` or in one arena. Raises UnsupportedProgramError."""
+    chosen = choices or {}
     program, _ = split_outputs(program)
     _check_types(program)
     functions, kernels = kernel_functions(
-        [render_kernel(kernel, vector_bytes) for kernel in program.kernels]
+        [
+            render_kernel(kernel, vector_bytes, chosen.get(kernel.name, RULE))
+            for kernel in program.kernels
+        ]
     )
     host = HostWriter(program, kernels, apart).write()
     together = any(isinstance(step, Launch) and step.together for step in program.steps)
@@ -147,30 +163,62 @@ def _build_native(
     ended: Callable[[int, int], object] | None,
 ) -> Executable:
     toolchain = find_toolchain(options)
+    tuned: tuple[Tuned, ...] = ()
+    if options.autotune:
+        with profile.phase("tune"):
+            tuned = _tuned(program, toolchain, cache)
     with profile.phase("codegen"):
-        source = source_of(program, toolchain.vector_bytes, apart=toolchain.checks_memory)
+        choices = {each.kernel: each.choices for each in tuned}
+        apart = toolchain.checks_memory
+        source = source_of(program, toolchain.vector_bytes, choices, apart=apart)
     if not is_preparing():
         with profile.phase("build"):
             load_runtime(toolchain, cache)
-    text = source.text
-    libraries = toolchain.bare if source.is_bare else ()
-    key = stable_hash("program", _without_comments(text), toolchain.key, libraries)
     with profile.phase("build"):
-        run, hit = load_cached(
-            cache,
-            key,
-            lambda output: toolchain.build(
-                source.units(), output, *libraries, meanwhile=meanwhile, ended=ended
-            ),
-            "plait_signature",
-            lambda path: _runtime(toolchain, cache).load_program(str(path), PythonCalls(program)),
-        )
+        run, hit, key = _loaded(program, source, toolchain, cache, meanwhile, ended)
     profile.count("cache hits" if hit else "cache misses")
     _, plan = split_outputs(program)
     dtypes = {buffer.name: buffer.dtype for buffer in program.buffers}
     alone = plan is None and not any(_is_of_python(step, dtypes) for step in program.steps)
     around = plan.around(run) if plan else run
-    return Executable(program, text, around, cache_hit=hit, library=key if alone else None)
+    library = key if alone else None
+    return Executable(program, source.text, around, cache_hit=hit, library=library, tuned=tuned)
+
+
+def _tuned(program: Program, toolchain: Toolchain, cache: DiskCache) -> tuple[Tuned, ...]:
+    """Choices for the kernels of a program."""
+    from plait_cpp_codegen.tuning import tune
+
+    def build_alone(kernel: Kernel, choices: Choices) -> Callable[..., object]:
+        one = kernel_alone(program, kernel)
+        source = source_of(one, toolchain.vector_bytes, {kernel.name: choices})
+        return _loaded(one, source, toolchain, cache)[0]
+
+    return tune(program, toolchain, cache, build_alone)
+
+
+def _loaded(
+    program: Program,
+    source: Source,
+    toolchain: Toolchain,
+    cache: DiskCache,
+    meanwhile: Callable[[], object] | None = None,
+    ended: Callable[[int, int], object] | None = None,
+) -> tuple[Callable[..., tuple[torch.Tensor, ...]], bool, str]:
+    """What runs a program's source, whether its library was in the cache, and its key there."""
+    text = source.text
+    libraries = toolchain.bare if source.is_bare else ()
+    key = stable_hash("program", _without_comments(text), toolchain.key, libraries)
+    run, hit = load_cached(
+        cache,
+        key,
+        lambda output: toolchain.build(
+            source.units(), output, *libraries, meanwhile=meanwhile, ended=ended
+        ),
+        "plait_signature",
+        lambda path: _runtime(toolchain, cache).load_program(str(path), PythonCalls(program)),
+    )
+    return run, hit, key
 
 
 def _is_of_python(step: Step, dtypes: Mapping[str, DType]) -> bool:

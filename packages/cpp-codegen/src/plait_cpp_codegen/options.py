@@ -24,4 +24,10 @@ class CppOptions(Settings):
     vector_bytes: int = setting(
         0, "vector width in bytes; 0 for this machine's", env="PLAIT_VECTOR_BYTES"
     )
+    autotune: bool = setting(
+        False,
+        "time how each kernel can be written, on its own shapes, and keep what is fastest, which "
+        "the disk cache remembers",
+        env="PLAIT_AUTOTUNE",
+    )
     extra_flags: str = setting("", "further compiler flags", env="PLAIT_CXXFLAGS")

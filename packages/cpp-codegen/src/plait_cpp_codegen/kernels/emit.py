@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from plait_cpp_codegen.kernels.attention import attention_of, render_attention
 from plait_cpp_codegen.kernels.byte_products import ByteProductWriter, bytes_of
+from plait_cpp_codegen.kernels.choices import RULE, Choices
 from plait_cpp_codegen.kernels.columns import ColumnWriter
 from plait_cpp_codegen.kernels.factors import factors_of
 from plait_cpp_codegen.kernels.operations import DIVISIONS
@@ -21,12 +22,12 @@ from plait_ir_lowering import CheckedIndex, Const, Op, Value, post_order
 from plait_scheduler import Accumulate, Kernel, Statement
 
 
-def render_kernel(kernel: Kernel, vector_bytes: int) -> RenderedCppKernel:
+def render_kernel(kernel: Kernel, vector_bytes: int, choices: Choices = RULE) -> RenderedCppKernel:
     """The C++ of a kernel, for vectors of `vector_bytes`."""
     attend = attention_of(kernel)
     if attend is not None:
         return render_attention(kernel, attend, vector_bytes)
-    plan = plan_loops(truths_as_bytes(kernel), vector_bytes)
+    plan = plan_loops(truths_as_bytes(kernel), vector_bytes, choices)
     products = product_writer(plan, vector_bytes)
     if products is not None:
         count, grain = products.tasks, products.grain()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from plait_cpp_codegen.kernels.choices import RULE, Choices
 from plait_cpp_codegen.kernels.narrowing import is_narrow
 from plait_ir_lowering import (
     Atom,
@@ -68,6 +69,7 @@ class LoopPlan:
     along_rows: bool
     """Whether the vector variable is the last inner one (row mode) or an outer one."""
     lanes: int
+    choices: Choices = RULE
 
     @property
     def is_scatter(self) -> bool:
@@ -75,8 +77,10 @@ class LoopPlan:
         return any(isinstance(s, Store) and s.kind is not None for s in self.kernel.statements)
 
 
-def plan_loops(kernel: Kernel, vector_bytes: int) -> LoopPlan:
+def plan_loops(kernel: Kernel, vector_bytes: int, choices: Choices = RULE) -> LoopPlan:
     """Merge loops and choose the vector variable by what its accesses cost."""
+    if choices.vectors == "half":
+        vector_bytes //= 2
     kernel = _merge(_merge(kernel, "outer"), "inner")
     vector, along_rows = _choose(kernel)
     lanes = vector_bytes if _is_of_bytes(kernel, vector) else _lanes(kernel, vector_bytes)
@@ -87,7 +91,7 @@ def plan_loops(kernel: Kernel, vector_bytes: int) -> LoopPlan:
     if not along_rows and vector is not None and vector is not kernel.outer[-1]:
         order = tuple(v for v in kernel.outer if v is not vector)
         kernel = replace(kernel, outer=(*order, vector))
-    return LoopPlan(kernel, phases(kernel), vector, along_rows, lanes)
+    return LoopPlan(kernel, phases(kernel), vector, along_rows, lanes, choices)
 
 
 def phases_of(plan: LoopPlan, statements: Sequence[Statement]) -> tuple[Phase, ...]:

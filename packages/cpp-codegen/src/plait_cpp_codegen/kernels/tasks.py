@@ -11,9 +11,6 @@ from plait_cpp_codegen.kernels.row_tables import row_tables
 from plait_ir_lowering import IndexExpr, Var, as_index
 from plait_utils import dataclass
 
-_COLUMNS_PER_TASK = 8192
-_CYCLES_PER_TASK = 8192
-"""Less is not worth another thread."""
 _FEW_ROWS = 64
 _MOST_BLOCKS, _NARROWEST_BLOCK = 32, 64
 """How many blocks of columns a scatter has at most, and how many columns a block has at least."""
@@ -41,9 +38,9 @@ def tasks_of(plan: LoopPlan) -> Tasks:
     if kept is not None:
         width = _at_most(columns, kept.width)
     elif plan.kernel.inner:
-        width = _at_most(columns, 4 * plan.lanes)
+        width = _at_most(columns, plan.choices.column_vectors * plan.lanes)
     elif not rows.is_constant or rows.constant < _FEW_ROWS:
-        width = _at_most(columns, _COLUMNS_PER_TASK)
+        width = _at_most(columns, plan.choices.columns_per_task)
     blocks = one
     if width is not columns and width.terms:
         blocks = (columns + (width - 1)) // width
@@ -80,8 +77,8 @@ def grain_of(plan: LoopPlan, tasks: Tasks) -> str:
     points = as_index(points)
     if points.is_constant:
         cycles = max(points.constant * work / plan.lanes, 1)
-        return str(max(int(_CYCLES_PER_TASK / cycles), 1))
-    most = int(_CYCLES_PER_TASK * plan.lanes / max(work, 1))
+        return str(max(int(plan.choices.cycles_per_task / cycles), 1))
+    most = int(plan.choices.cycles_per_task * plan.lanes / max(work, 1))
     return f"(1 + {most} / (1 + {c_index(points)}))"
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from plait_cpp_codegen.kernels.choices import RULE
 from plait_cpp_codegen.kernels.columns import NARROWEST, ColumnWriter
 from plait_cpp_codegen.kernels.index import kernel_index
 from plait_cpp_codegen.kernels.pieces import indented
@@ -34,12 +35,10 @@ from plait_ir_lowering import (
 from plait_scheduler import Access, Kernel, estimate
 from plait_utils import dataclass
 
-_SIDE = 64
-"""Rows and columns of a tile."""
 _FEWEST = 8
 """So many rows and columns are worth a tile."""
 _BYTES = 32768
-"""Of all tiles of a kernel at most."""
+"""Of all tiles of a kernel at most, and of larger ones than the rule's four times as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +79,12 @@ def tiling(plan: LoopPlan) -> Tiling | None:
             best = rows, loads
     if best[0] is None:
         return None
-    side, nbytes = _SIDE, sum(load.dtype.itemsize for load in best[1])
-    while side > plan.lanes and side * side * nbytes > _BYTES:
+    side, nbytes = plan.choices.tile_side, sum(load.dtype.itemsize for load in best[1])
+    most = _BYTES if side <= RULE.tile_side else 4 * _BYTES
+    side = max(side, plan.lanes)
+    while side > plan.lanes and side * side * nbytes > most:
         side //= 2
-    return Tiling(best[0], best[1], side) if side * side * nbytes <= _BYTES else None
+    return Tiling(best[0], best[1], side) if side * side * nbytes <= most else None
 
 
 def _certain_loads(kernel: Kernel) -> Iterator[Load]:
