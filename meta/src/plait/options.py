@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from plait.errors import OptionError
 from plait.passes import NO_PASSES, PLACES, UserPasses, parse_user_passes
+from plait.variants import BY_RULE, VARIANTS
 from plait_utils import SettingError, Settings, setting, shown
 
 if TYPE_CHECKING:
@@ -201,11 +202,15 @@ class CompileOptions(Settings):
             return default_decompositions() | counter_decompositions()
         return None
 
-    def lowering_options(self) -> LoweringOptions:
-        """The options of lowering."""
+    def lowering_options(self, variant: str = BY_RULE) -> LoweringOptions:
+        """The options of lowering, for one of the variants of `plait.variants`."""
         from plait_ir_lowering import LoweringOptions
 
-        return LoweringOptions(exact=self.is_strict, own_products=self.own_products)
+        varied = VARIANTS.get(variant, {})
+        known = {each.name for each in dataclasses.fields(LoweringOptions)}
+        chosen = {name: value for name, value in varied.items() if name in known}
+        own = {"exact": self.is_strict, "own_products": self.own_products}
+        return LoweringOptions(**{**own, **chosen})
 
     def passes(self) -> tuple[Pass, ...]:
         """The passes over ATen graphs, in order; `disabled` ones are among them."""
@@ -240,13 +245,17 @@ class CompileOptions(Settings):
 
         return FOLDING_PASSES, PACKING_PASSES
 
-    def scheduler_options(self) -> SchedulerOptions:
-        """The scheduler's options."""
+    def scheduler_options(self, variant: str = BY_RULE) -> SchedulerOptions:
+        """The scheduler's options, for one of the variants of `plait.variants`."""
         from plait_scheduler import SchedulerOptions
+
+        varied = VARIANTS.get(variant, {})
+        known = {each.name for each in dataclasses.fields(SchedulerOptions)}
+        forced = tuple((name, value) for name, value in varied.items() if name in known)
 
         chosen = self.scheduler if self.fusion else (*_NO_FUSION, *self.scheduler)
         exact = (("keep_wide", False),) if self.is_strict else ()
-        return _stage_options("scheduler", SchedulerOptions, (*chosen, *exact))
+        return _stage_options("scheduler", SchedulerOptions, (*chosen, *exact, *forced))
 
     def cpp_options(self) -> CppOptions:
         """The C++ backend's options, over those of the environment."""

@@ -40,12 +40,14 @@ from plait.replay import at_user_lines, protect
 from plait.stages import Stages
 from plait.symbolic import has_open_sizes
 from plait.user_frames import in_user_frames
+from plait.variants import BY_RULE, Varied, chosen_variant, may_vary
 
 if TYPE_CHECKING:
     import torch
     from torch import fx
 
     from plait_fx_passes import AtenGraph, JointGraph, Known, Partition, Piece, WaypointError
+    from plait_scheduler import Program
 
 
 def compile_graph(
@@ -303,8 +305,10 @@ def compile_training_graph(
 
 def _may_compile_ahead(parts: Partition, target: Target, options: CompileOptions) -> bool:
     """Whether a thread may compile a backward: it runs no code of the user's, asks no device for
-    anything, and there is a C++ compiler to be waited for."""
+    anything, and there is a C++ compiler to be waited for and nothing to be timed."""
     runs_users = options.user_passes.after_grad or options.verify or options.strict
+    if options.cpp_options().autotune:
+        return False  # what is timed is not to share the machine with it
     on_cpu = _writes_inputs(parts.forward, target) and _writes_inputs(parts.backward, target)
     return on_cpu and target is Target.BY_DEVICE and not runs_users
 
@@ -391,8 +395,13 @@ def _generated(
         import plait_ir_lowering as ir_lowering
         import plait_scheduler as scheduler
 
+    variant, varied = BY_RULE, None
+    if may_vary(aten, options, written or {}):
+        with stages.stage("tune"):
+            varied = _variant(aten, stages, target, options)
+            variant = varied.variant
     with stages.stage("lower"):
-        chosen = options.lowering_options()
+        chosen = options.lowering_options(variant)
         loops = ir_lowering.lower(aten.graph, options=chosen, name=stages.name, mutations=written)
     stages.check("lower", lambda: ir_lowering.verify(loops))
     stages.keep(loops=loops)
@@ -401,7 +410,8 @@ def _generated(
     with stages.stage("schedule"):
         # What is compared must not have changed its inputs already.
         scratch = aten.scratch if not options.verify and _writes_inputs(aten, target) else ()
-        schedule = scheduler.plan(loops, options=options.scheduler_options(), scratch=scratch)
+        planned = options.scheduler_options(variant)
+        schedule = scheduler.plan(loops, options=planned, scratch=scratch)
     stages.keep(schedule=schedule)
     stages.dump("program.txt", lambda: scheduler.print_program(schedule.program))
     stages.dump("decisions.txt", schedule.explain)
@@ -419,11 +429,33 @@ def _generated(
     stages.keep(
         code=HostCode(
             *(built.backend, built.source, built.language, built.fallback_reason),
-            *(built.cache_hit, built.library, built.tuned),
+            *(built.cache_hit, built.library, built.tuned, varied),
         )
     )
     stages.dump(f"program.{built.extension}", lambda: built.source or "")
     return replace(built, overwritten=schedule.program.overwritten)
+
+
+def _variant(aten: AtenGraph, stages: Stages, target: Target, options: CompileOptions) -> Varied:
+    """Which of a graph's operators are best called, by timing the programs."""
+    import plait_cpp_codegen as cpp
+    import plait_ir_lowering as ir_lowering
+    import plait_scheduler as scheduler
+
+    def program(variant: str) -> Program:
+        chosen = options.lowering_options(variant)
+        loops = ir_lowering.lower(aten.graph, options=chosen, name=stages.name)
+        return scheduler.plan(loops, options=options.scheduler_options(variant)).program
+
+    def run(program: Program) -> Runner:
+        plain = replace(options.cpp_options(), autotune=False)
+        made = cpp.build(program, options=plain, profile=stages.profile)
+        if made.source is None:
+            raise cpp.CompilationError(made.fallback_reason or "no native code")
+        return made.run
+
+    key = cpp.timing_key(cpp.find_toolchain(options.cpp_options()))
+    return chosen_variant(program(BY_RULE), aten.example_inputs, program, run, key)
 
 
 def _generated_and_compared(

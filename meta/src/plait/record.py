@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from torch import fx
 
     from plait.racing import Race
+    from plait.variants import Varied
     from plait.verifying import Verification
     from plait_cpp_codegen import Tuned
     from plait_fx_passes import AtenGraph, GraphDiff, Partition
@@ -60,6 +61,8 @@ class HostCode:
     """The key of its library in the cache, where that alone can run it."""
     tuned: tuple[Tuned, ...] = ()
     """What timing its kernels has found, where that was asked for."""
+    varied: Varied | None = None
+    """Which of its operators are called instead of loops, or the other way round, by timing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ def chosen(rounds, again=None):
         return {each: (rounds if len(asked) == 1 else again)[each] for each in runs}
 
     runs = dict.fromkeys(rounds, lambda: None)
-    return fastest(runs, time_them)
+    return fastest(runs, RULE, time_them)
 
 
 def test_the_fastest_is_chosen_where_it_wins_twice():
@@ -139,7 +139,7 @@ def test_what_was_found_is_remembered_and_not_timed_again(tmp_path, monkeypatch)
     cache, options = DiskCache(tmp_path), CppOptions(autotune=True, vector_bytes=WIDTH)
     timed = []
 
-    def choose(runs, time_them):
+    def choose(runs, rule):
         timed.append(len(runs))
         return FAST
 

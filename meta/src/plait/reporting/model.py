@@ -12,6 +12,7 @@ from plait_utils import dataclass
 
 if TYPE_CHECKING:
     from plait.reporting.roofline import KernelFact
+    from plait.variants import Varied
     from plait.verifying import Difference
     from plait_cpp_codegen import Tuned
     from plait_fx_passes import ImageLayout, SavedTensor
@@ -149,6 +150,12 @@ class GraphReport:
         """What timing its kernels has found, in `mode="max-autotune"`: which choices, and by how
         much they are faster than the rule's."""
         return () if self.record.code is None else self.record.code.tuned
+
+    @property
+    def varied(self) -> Varied | None:
+        """In `mode="max-autotune"`, whether torch's operators are called for other products than by
+        rule, by timing; None where that was not asked for, or cannot be timed."""
+        return None if self.record.code is None else self.record.code.varied
 
     @property
     def race(self) -> str | None:

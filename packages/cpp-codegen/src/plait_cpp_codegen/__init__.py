@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from plait_cpp_codegen.alone import kernel_alone, kernel_tensors
     from plait_cpp_codegen.build import Executable, build, render
     from plait_cpp_codegen.kernels.product_facts import MatrixProduct, product_of
-    from plait_cpp_codegen.tuning import Tuned
+    from plait_cpp_codegen.tuning import Tuned, fastest, times_in_turns, timing_key
 else:  # code generation comes late in a compile, and after `prepare`
     __getattr__ = late_exports(
         __name__,
@@ -27,7 +27,7 @@ else:  # code generation comes late in a compile, and after `prepare`
             "plait_cpp_codegen.alone": ("kernel_alone", "kernel_tensors"),
             "plait_cpp_codegen.build": ("Executable", "build", "render"),
             "plait_cpp_codegen.kernels.product_facts": ("MatrixProduct", "product_of"),
-            "plait_cpp_codegen.tuning": ("Tuned",),
+            "plait_cpp_codegen.tuning": ("Tuned", "fastest", "times_in_turns", "timing_key"),
         },
     )
 
@@ -42,6 +42,7 @@ __all__ = [
     "UnsupportedProgramError",
     "__version__",
     "build",
+    "fastest",
     "find_toolchain",
     "instruction_set",
     "kernel_alone",
@@ -52,4 +53,6 @@ __all__ = [
     "prepare",
     "product_of",
     "render",
+    "times_in_turns",
+    "timing_key",
 ]

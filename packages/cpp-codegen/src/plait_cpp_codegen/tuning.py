@@ -16,9 +16,9 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import torch
 
@@ -41,6 +41,7 @@ _ROUNDS, _AGREEING = 7, 6
 _MARGIN = 0.95
 """A candidate takes at most this much of the rule's time."""
 
+K = TypeVar("K", bound=Hashable)
 Run = Callable[..., object]
 BuildAlone = Callable[[Kernel, Choices], Run]
 
@@ -112,7 +113,7 @@ def _tuned(
 ) -> Tuned:
     code = _code(kernel, toolchain.vector_bytes, RULE)
     layouts = [f"{param.dtype} {param.layout}" for param in kernel.params]
-    key = stable_hash("tuned", _FORMAT, code, layouts, toolchain.key, *_machine())
+    key = stable_hash("tuned", _FORMAT, code, layouts, timing_key(toolchain))
     known = _read(kernel.name, cache.get(key))
     if known is not None:
         return known
@@ -147,8 +148,9 @@ def _processor() -> str:
     return next((line for line in lines if line.startswith("model name")), platform.machine())
 
 
-def _machine() -> tuple[Any, ...]:
-    return _processor(), os.cpu_count(), torch.get_num_threads()
+def timing_key(toolchain: Toolchain) -> str:
+    """What measured times depend on beside a program: compiler, processor, number of threads."""
+    return stable_hash(toolchain.key, _processor(), os.cpu_count(), torch.get_num_threads())
 
 
 def _timed(kernel: Kernel, others: Sequence[Choices], build_alone: BuildAlone) -> Tuned:
@@ -164,50 +166,49 @@ def _timed(kernel: Kernel, others: Sequence[Choices], build_alone: BuildAlone) -
     if alone < _SHORTEST or not others:
         return Tuned(kernel.name, RULE, alone, alone, from_cache=False)
     runs |= {choices: built(choices) for choices in others}
-    chosen = fastest(runs, times_in_turns)
+    chosen = fastest(runs, RULE)
     seconds = times_in_turns({each: runs[each] for each in {RULE, chosen}})
     rule, best = (statistics.median(seconds[each]) for each in (RULE, chosen))
     return Tuned(kernel.name, chosen, rule, best, from_cache=False)
 
 
 def fastest(
-    runs: Mapping[Choices, Callable[[], object]],
-    time_them: Callable[
-        [Mapping[Choices, Callable[[], object]]], Mapping[Choices, Sequence[float]]
-    ],
-) -> Choices:
-    """The choice that is faster than the rule's beyond doubt; the rule's where none is.
+    runs: Mapping[K, Callable[[], object]],
+    rule: K,
+    time_them: Callable[[Mapping[K, Callable[[], object]]], Mapping[K, Sequence[float]]]
+    | None = None,
+) -> K:
+    """What is faster than the rule's beyond doubt; the rule's where nothing is.
 
     Args:
-        runs: what runs the kernel with each of them, the rule's among them.
-        time_them: the seconds of each, round by round.
+        runs: what is run, by its name, the rule's among them.
+        rule: the name of that.
+        time_them: the seconds of each, round by round; `times_in_turns` by default.
     """
-    seconds = time_them(runs)
-    order = sorted((each for each in runs if each != RULE), key=lambda c: _ratio(seconds, c))
-    if not order or not _is_faster(seconds, order[0]):
-        return RULE
-    best = order[0]  # the luckiest of many, too: so it has to win once more
-    again = time_them({RULE: runs[RULE], best: runs[best]})
-    return best if _is_faster(again, best) else RULE
+    time_all = times_in_turns if time_them is None else time_them
+    seconds = time_all(runs)
+    others = [each for each in runs if each != rule]
+    best = min(others, key=lambda each: _ratio(seconds[each], seconds[rule]), default=rule)
+    if best == rule or not _is_faster(seconds[best], seconds[rule]):
+        return rule
+    # The luckiest of many is the first, too: so it has to win once more.
+    again = time_all({rule: runs[rule], best: runs[best]})
+    return best if _is_faster(again[best], again[rule]) else rule
 
 
-def _ratio(seconds: Mapping[Choices, Sequence[float]], choices: Choices) -> float:
-    pairs = zip(seconds[choices], seconds[RULE], strict=True)
-    return statistics.median(ours / rules for ours, rules in pairs)
+def _ratio(ours: Sequence[float], rules: Sequence[float]) -> float:
+    return statistics.median(a / b for a, b in zip(ours, rules, strict=True))
 
 
-def _is_faster(seconds: Mapping[Choices, Sequence[float]], choices: Choices) -> bool:
-    pairs = [*zip(seconds[choices], seconds[RULE], strict=True)]
-    agreeing = sum(ours < rules for ours, rules in pairs)
-    return _ratio(seconds, choices) < _MARGIN and agreeing * _ROUNDS >= _AGREEING * len(pairs)
+def _is_faster(ours: Sequence[float], rules: Sequence[float]) -> bool:
+    agreeing = sum(a < b for a, b in zip(ours, rules, strict=True))
+    return _ratio(ours, rules) < _MARGIN and agreeing * _ROUNDS >= _AGREEING * len(ours)
 
 
-def times_in_turns(
-    runs: Mapping[Choices, Callable[[], object]],
-) -> dict[Choices, list[float]]:
+def times_in_turns(runs: Mapping[K, Callable[[], object]]) -> dict[K, list[float]]:
     """The seconds of one launch of each, round by round, in an order that turns about."""
     counts = {each: _calls_that_take_a_while(run) for each, run in runs.items()}
-    found: dict[Choices, list[float]] = {each: [] for each in runs}
+    found: dict[K, list[float]] = {each: [] for each in runs}
     for number in range(_ROUNDS):
         order = list(runs) if number % 2 == 0 else list(runs)[::-1]
         for each in order:

@@ -29,8 +29,10 @@ class Choices:
     """ "whole": as wide as the machine's; "half": half as wide, which some clock higher for."""
 
     def __str__(self) -> str:
+        """Where they differ from the rule's."""
         return ", ".join(
-            f"{each.name.replace('_', ' ')} {getattr(self, each.name)} instead of {each.default}"
+            f"{each.name.replace('_', ' ')} {_spelled(getattr(self, each.name))} instead of "
+            f"{each.default}"
             for each in fields(self)
             if getattr(self, each.name) != each.default
         )
@@ -40,12 +42,18 @@ class Choices:
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
+def _spelled(value: object) -> str:
+    return "without limit" if value == _ALL else str(value)
+
+
+_ALL = 1 << 40
+"""More cycles than any kernel takes: one thread does it all."""
 RULE = Choices()
 """What is chosen where nothing is timed."""
 
 CANDIDATES: Mapping[str, tuple[Any, ...]] = {
     # A thread is woken in some microseconds: fewer for loops that wait for memory pay sooner.
-    "cycles_per_task": (2048, 32768, 1 << 40),
+    "cycles_per_task": (2048, 32768, _ALL),
     # Small tiles stay in the nearest cache beside what else is read; large ones read whole pages.
     "tile_side": (16, 32, 128),
     # Narrow blocks share a row among threads; wide ones read on.
