@@ -25,7 +25,7 @@ BY_RULE = "by rule"
 """The variant that is built where nothing is timed."""
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     # A call costs some microseconds, and what oneDNN does with a small product may be worth it.
-    "all products are calls": {"small_matmul_work": 0},
+    "all products are calls": {"small_matmul_work": 0, "own_products": False},
     # A product that only one loop reads needs no memory of its own as a loop.
     "products up to 2^19 multiplications are loops": {"small_matmul_work": 1 << 19},
     # For a few long rows of scores two calls, which divide them otherwise among threads.

@@ -53,12 +53,13 @@ def exchange_device(frame: Frame, device: Variable) -> Variable:
 def is_current_stream_capturing(frame: Frame) -> Variable:
     """Whether a CUDA graph is being captured; it raises where there is no device to ask."""
     ask: Any = torch.cuda.is_current_stream_capturing
-    if torch.cuda.is_initialized():
+    initialized: Any = torch.cuda.is_initialized
+    if initialized():
         value = ask()
         frame.state.require(None, Kind.MODE, Mode(ask, value), f"a capture is under way: {value}")
         return constant(value)
     text = "torch.cuda.is_initialized() is False"  # then nothing of torch's can be under way
-    frame.state.require(None, Kind.MODE, Mode(torch.cuda.is_initialized, False), text)
+    frame.state.require(None, Kind.MODE, Mode(initialized, False), text)
     try:
         return constant(ask())
     except RuntimeError as error:
