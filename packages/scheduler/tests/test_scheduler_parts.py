@@ -348,6 +348,46 @@ def test_rows_that_would_begin_awkwardly_are_copied():
     assert set(parts(run(awkward(33, 31)).program)) == {"p", "q"}  # narrow ones do not care
 
 
+@pytest.mark.parametrize(("inner", "joined_parts"), [(32, {"p", "q"}), (33, {"q", "y_part"})])
+def test_a_whole_is_not_there_when_more_memory_is_taken(inner, joined_parts):
+    value = joined("i1", ("p[i0, i1]", 0, 16), ("q[i0, i1 - 16]", 16, 32))
+    made = graph(f"""graph main()
+  input a: f32[8, 24] on cpu
+  input b: f32[24, 16] on cpu
+  input c: f32[24, {inner}] on cpu
+  input d: f32[{inner}, 16] on cpu
+  define p: f32[8, 16] on cpu
+    call out aten::mm.out(a, b)
+  define t: f32[8, {inner}] on cpu
+    call out aten::mm.out(a, c)
+  define q: f32[8, 16] on cpu
+    call out aten::mm.out(t, d)
+  define y: f32[8, 32] on cpu
+    for i0: 8, i1: 32 = {value}
+  return y
+""")
+    assert set(parts(run(made).program)) == joined_parts
+
+
+def test_what_is_joined_much_later_is_copied():
+    chain = "".join(
+        f"  define t{n}: f32[8, 8] on cpu\n    for i0: 8, i1: 8 = exp({previous}[i0, i1])\n"
+        for n, previous in enumerate(["a", *(f"t{n}" for n in range(299))])
+    )
+    value = joined("i1", ("p[i0, i1]", 0, 8), ("t299[i0, i1 - 8]", 8, 16))
+    made = graph(f"""graph main()
+  input a: f32[8, 8] on cpu
+  define p: f32[8, 8] on cpu
+    call out aten::mm.out(a, a)
+{chain}  define y: f32[8, 16] on cpu
+    for i0: 8, i1: 16 = {value}
+  return y
+""")
+    schedule = plan(made)
+    assert not parts(schedule.program)
+    assert "y comes much later" in schedule.explain()
+
+
 def _storage(program: Program, name: str, **changes: object) -> Program:
     buffers = tuple(replace(b, **changes) if b.name == name else b for b in program.buffers)
     return replace(program, buffers=buffers)

@@ -52,6 +52,11 @@ On one core 64 of 16 by 16 take 170 us instead of 33, 8 of 64 by 64 158 instead 
 by 256, of 16 products, 700 instead of 900."""
 
 
+_FARTHEST = 256
+"""So many definitions may lie between a product and what it is joined to, whose memory it needs
+meanwhile."""
+
+
 def join_products(graph: Graph, options: SchedulerOptions, log: DecisionLog) -> Graph:
     """`graph` with calls of `aten::cat` for concatenations that products write to.
 
@@ -174,17 +179,20 @@ class _Joins:
     stored: set[str] = field(default_factory=set)
     """What is handed out, or taken as it lies in memory."""
     names: set[str] = field(default_factory=set)
+    places: dict[str, int] = field(default_factory=dict)
+    """The place of the definition of each buffer."""
 
     def __post_init__(self) -> None:
         self.names |= {b.name for b in self.graph.inputs}
         self.reads.update(final_reads(self.graph))
         self.stored.update(self.reads)
-        for definition in self.graph.definitions:
+        for place, definition in enumerate(self.graph.definitions):
             names = reads_of(definition)
             self.reads.update(names)
             if isinstance(definition.body, ExternCall | Attention):
                 self.stored.update(names)
             self.makers |= {b.name: definition for b in definition.buffers}
+            self.places |= {b.name: place for b in definition.buffers}
         self.names |= self.makers.keys()
         # A kernel may compute these right in the inputs that they are written back to.
         self.stored -= {source.buffer for _, source in self.graph.mutations}
@@ -262,6 +270,20 @@ class _Joins:
         apart = body.op in _BATCHES and strides != dense.stride
         if apart and estimate(size[-2] * size[-1]) < _LEAST_IN_BATCH:
             return "its matrices are small, and would not lie side by side"
+        return self._in_memory_meanwhile(product, piece.whole)
+
+    def _in_memory_meanwhile(self, product: Buffer, whole: Buffer) -> str | None:
+        """What would make the peak of memory higher: what is computed between a product and the
+        whole, and larger than the whole."""
+        between = self.graph.definitions[self.places[product.name] : self.places[whole.name]]
+        if len(between) > _FARTHEST:
+            return f"{whole.name} comes much later"
+        limit = buffer_bytes(whole)
+        for definition in between:
+            is_call = isinstance(definition.body, ExternCall)
+            for each in definition.buffers:
+                if (is_call or each.name in self.stored) and buffer_bytes(each) > limit:
+                    return f"{each.name}, which is larger than {whole.name}, comes between"
         return None
 
     def _computed(self, definition: Definition, pieces: Sequence[_Piece]) -> Definition:
