@@ -32,6 +32,7 @@ with mode:
     loss.to(torch.float64).backward()
     with torch.no_grad():
         v = torch.cat([y.transpose(0, 1).reshape(-1), torch.zeros_like(y).view(-1)]).double()
+        v = v.select_scatter(v[0], 0, 1)
         v = torch.empty(5).copy_(v.sqrt().log_softmax(0)[:5]) + torch.full_like(v, 2)[3]
 assert loss.shape == () and v.shape == (5,)
 """
@@ -101,6 +102,8 @@ VALUES = [
     (1, (2, 3)),
     [],
     torch.Size([1]),
+    torch.ones(2, 3),
+    torch.ones(2, 2).to_sparse(),
 ]
 
 
@@ -124,6 +127,19 @@ def test_the_stand_in_answers_as_the_module_does():
                 assert (type(found), found) == (type(expected), expected), (name, arguments)
                 answered += 1
     assert answered > 50
+
+
+def test_the_stand_in_leaves_symbols_of_tensors_to_the_module():
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    from plait_utils.lazy_symbols import _ANSWERS, _UnfitError
+
+    mode = FakeMode(ShapeEnv())
+    open_size = mode.from_tensor(torch.ones(5), static_shapes=False)
+    assert type(open_size.shape[0]) is torch.SymInt
+    for value in (open_size, [open_size], open_size.shape[0]):
+        with pytest.raises(_UnfitError):
+            _ANSWERS["free_unbacked_symbols"](value)
 
 
 @pytest.mark.parametrize("kind", ["DEFAULT", "INT_TO_FLOAT", "ALWAYS_BOOL", "NO_OPMATH"])

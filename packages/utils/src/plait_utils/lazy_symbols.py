@@ -72,6 +72,18 @@ def _hint(value: Any, fallback: int | None = None) -> int:
     return _plain_int(value)
 
 
+def _no_symbols(value: Any) -> Any:
+    """The symbols of a number, or of a tensor whose sizes, strides and offset are all numbers."""
+    is_number = type(value) in (bool, int, float)
+    if not is_number and (
+        getattr(value, "_has_symbolic_sizes_strides", True) or getattr(value, "is_nested", True)
+    ):
+        raise _UnfitError
+    from torch.utils._ordered_set import OrderedSet
+
+    return OrderedSet()
+
+
 def _is_nested(value: Any) -> bool:
     if type(value) not in (int, float):
         raise _UnfitError
@@ -80,6 +92,8 @@ def _is_nested(value: Any) -> bool:
 
 _ANSWERS: Mapping[str, Callable[..., Any]] = {
     "expect_true": _expected,
+    "free_symbols": _no_symbols,
+    "free_unbacked_symbols": _no_symbols,
     "guard_bool": _plain_bool,
     "guard_int": _plain_int,
     "guard_or_false": _plain_bool,
