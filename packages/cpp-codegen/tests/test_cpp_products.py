@@ -117,8 +117,8 @@ def run(graph: Graph, *inputs: torch.Tensor) -> torch.Tensor:
     return found
 
 
-SIZES = [(1, 40, 64), (1, 9, 17), (4, 16, 16), (7, 50, 33), (50, 3, 40)]
-MORE = [(3, 8, 5), (13, 70, 600)]
+SIZES = [(1, 40, 64), (1, 9, 17), (4, 16, 16), (7, 50, 33), (50, 11, 40)]
+MORE = [(3, 8, 9), (13, 70, 600)]
 
 
 @pytest.mark.parametrize("transposed", [True, False])
@@ -259,7 +259,7 @@ def test_sums_over_heads_that_lie_apart():
     torch.testing.assert_close(run(graph, x, w), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("inner", [5, 64, 90, 256])
+@pytest.mark.parametrize("inner", [10, 64, 90, 256])
 @pytest.mark.parametrize(
     "types", [(torch.int8, torch.int8), (torch.uint8, torch.int8), (torch.int8, torch.uint8)]
 )
@@ -340,3 +340,12 @@ def test_rows_that_are_chosen_are_kept():
     torch.testing.assert_close(found, table[ids] @ w.T, rtol=1e-4, atol=1e-4)
     with pytest.raises(IndexError):
         build(schedule(graph))(table, torch.tensor([3, 12, 0, -1, 5]), w)
+
+
+def test_products_that_fill_no_vectors_are_other_loops():
+    """Points in space, turned."""
+    x, w = torch.randn(500, 3), torch.randn(3, 3)
+    for transposed in (True, False):
+        graph = linear(x, w, transposed)
+        assert not is_tiled(graph)
+        run(graph, x, w)

@@ -69,6 +69,11 @@ def test_it_can_be_switched_off():
     assert _calls(x, w) == 0
 
 
+def test_where_bits_are_promised_products_are_calls():
+    x, w = torch.randn(2, 300), _weight(300, 300)
+    assert _calls(x, w, LoweringOptions(exact=True)) == 1
+
+
 @pytest.mark.parametrize("add", ["addmm", "baddbmm"])
 def test_sums_with_products_are_eager_s(add):
     a, b, c = torch.randn(2, 5, 90), torch.randn(2, 90, 200), torch.randn(2, 5, 200)

@@ -1,6 +1,6 @@
-"""Products of bytes, four at once: machines with VNNI add four of them to a lane by one instruction.
+"""Products of bytes, four at once, as machines with VNNI add them to a lane by one instruction.
 
-It multiplies unsigned by signed bytes. Rows of signed ones get 128 added, by turning their first
+That multiplies unsigned by signed bytes. Rows of signed ones get 128 added, by turning their first
 bit, and 128 times what a column adds up to is taken from its sums. These are exact, but for what
 int32 loses.
 """

@@ -14,6 +14,8 @@ _ROWS = {64: 6, 32: 4, 16: 4}
 _MOST_VECTORS = 8
 """Of columns in a tile: so many sums do not wait for each other, and memory is read well."""
 _COLUMNS_PER_TASK, _ROWS_PER_TASK = 64, 48
+_FEWEST = 8
+"""Of what lanes go along: where there is less, other loops have longer vectors."""
 _KEPT_BYTES = 1 << 17
 """Of what is computed for the rows of a task."""
 _STREAMED = 1 << 17
@@ -42,7 +44,7 @@ def is_of_one_row(plan: LoopPlan, factors: Factors) -> bool:
 
 
 def tiles_of(plan: LoopPlan, factors: Factors, vector_bytes: int) -> Tiles | None:
-    """The tiles of a product; None where vectors do not fit."""
+    """The tiles of a product; None where they would be of single lanes for the most part."""
     lanes, inner = plan.lanes, plan.kernel.inner
     rows, columns = extent_of(factors.rows).as_int(), factors.column.extent.as_int()
     sums = _SUMS[vector_bytes] // len(factors.sums)
@@ -50,11 +52,13 @@ def tiles_of(plan: LoopPlan, factors: Factors, vector_bytes: int) -> Tiles | Non
     if factors.sums[0].value.dtype.is_integer:  # beside sums is what columns add up to
         sums, most = sums * 2 // 3, _MOST_VECTORS // 2
     tall = _evenly(rows, min(most, max(sums // 2, 1)))
+    if (inner[-1].extent if factors.along else factors.column.extent).as_int() < min(
+        lanes, _FEWEST
+    ):
+        return None
     if factors.along:
         while lanes > inner[-1].extent.as_int():
             lanes //= 2
-        if lanes < NARROWEST and lanes < plan.lanes:
-            return None
         wide = _MOST_VECTORS if tall == 1 else _MOST_VECTORS // 2
         while wide > 1 and (wide * tall > sums or wide > min(lanes, columns)):
             wide //= 2
