@@ -39,7 +39,7 @@ LIMITS: Mapping[DType, tuple[Limit, ...]] = MappingProxyType(
     {
         DType.f32: _FLOATS,
         DType.f64: _FLOATS,
-        DType.bf16: (Limit(2), Limit(16, 1 << 16)),
+        DType.bf16: (Limit(1), Limit(16, 1 << 16)),
         DType.i8: (Limit(8, fewest=2), Limit(1, 1 << 16), Limit(16, 1 << 12)),
     }
 )
