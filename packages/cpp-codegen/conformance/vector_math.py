@@ -73,8 +73,8 @@ class Worst:
             self.at = ", ".join(f"{float(x[place]):.8g}" for x in inputs)
 
 
-def program(names: Sequence[str], dtype: DType, inputs: int, length: int) -> Executable:
-    """A program of `inputs` vectors, one result for each function."""
+def graph(names: Sequence[str], dtype: DType, inputs: int, length: int) -> Graph:
+    """A graph of `inputs` vectors, one result for each function."""
     cpu, layout, i = Device("cpu"), Layout.of([length]), Var("i0", length)
     sources = tuple(Buffer(f"x{n}", dtype, cpu, layout) for n in range(inputs))
     loads = [Load(source.name, [i.expr], dtype) for source in sources]
@@ -82,8 +82,12 @@ def program(names: Sequence[str], dtype: DType, inputs: int, length: int) -> Exe
         Definition((Buffer(name, dtype, cpu, layout),), Pointwise((i,), Op(name, loads)))
         for name in names
     )
-    graph = Graph("functions", sources, definitions, tuple(TensorRef(name) for name in names))
-    executable = build(schedule(graph))
+    return Graph("functions", sources, definitions, tuple(TensorRef(name) for name in names))
+
+
+def program(names: Sequence[str], dtype: DType, inputs: int, length: int) -> Executable:
+    """What runs the graph of these functions."""
+    executable = build(schedule(graph(names, dtype, inputs, length)))
     if executable.fallback_reason is not None:
         raise SystemExit(executable.fallback_reason)
     return executable
