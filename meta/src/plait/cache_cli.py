@@ -25,6 +25,9 @@ def add_cache_command(commands: argparse._SubParsersAction[argparse.ArgumentPars
     actions.add_parser("path", help="the folder")
     actions.add_parser("size", help="megabytes")
     actions.add_parser("clear", help="delete all entries")
+    actions.add_parser(
+        "explain", help="the functions that are stored for a warm start, and what differs here"
+    )
     out = actions.add_parser("export", help="write all entries into one file")
     out.add_argument("file", type=Path)
     into = actions.add_parser(
@@ -41,6 +44,8 @@ def run_cache_command(chosen: argparse.Namespace) -> int:
             _export(cache, chosen.file)
         elif chosen.action == "import":
             _import(cache, chosen.file)
+        elif chosen.action == "explain":
+            _explain(cache)
         elif chosen.action == "info":
             _print_info(cache)
         elif chosen.action == "path":
@@ -80,6 +85,23 @@ def _clear(cache: DiskCache) -> None:
     size = cache.size_bytes()
     removed = cache.clear()
     print(f"removed {removed} files, {megabytes(size)}, from {cache.root}")
+
+
+def _explain(cache: DiskCache) -> None:
+    """Of each function, whether the circumstances in which it was stored are those of here."""
+    from plait.circumstances import facts_of_process
+    from plait.differences import differences
+    from plait.options import CompileOptions
+    from plait.warm import stored_facts
+
+    here = facts_of_process(CompileOptions.from_env())
+    found = sorted(stored_facts(cache), key=lambda each: (each["file"], each["function"]))
+    for facts in found:
+        different = differences(facts, here)
+        told = f"not restored here: {'; '.join(different)}" if different else "as it is here"
+        print(f"{facts['function']} in {facts['file']}: {told}")
+    if not found:
+        print("nothing is stored for a warm start")
 
 
 def _export(cache: DiskCache, file: Path) -> None:

@@ -16,12 +16,12 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 
-from plait.options import CompileRequest
+from plait.options import CompileOptions, CompileRequest
 from plait.passes import NO_PASSES
 from plait_utils import stable_hash
 from plait_utils.started import changed_since_start
 
-_FORMAT = "1"
+_FORMAT = "2"
 _PACKAGES = (
     *("plait", "plait_utils", "plait_bytecode_tracer", "plait_fx_passes"),
     *("plait_ir_lowering", "plait_scheduler", "plait_cpp_codegen"),
@@ -39,28 +39,44 @@ def circumstances(request: CompileRequest, function: types.FunctionType) -> dict
 
     Raises CompilerNotFoundError where there is no compiler, whose programs would be loaded.
     """
-    import torch
-
     from plait_bytecode_tracer.stored import code_hash
-    from plait_cpp_codegen import find_toolchain
 
-    toolchain = find_toolchain(request.options.cpp_options())
     code = function.__code__
     return {
-        "format": _FORMAT,
         "function": f"{function.__module__}.{function.__qualname__}",
         "file": code.co_filename,
         "code": code_hash(code),
-        "options": stable_hash(*_options(request)),
-        "Python": f"{sys.version} {sys.flags!r} {sys.byteorder}",
-        "torch": f"{torch.__version__} {torch.version.git_version} {_files_of_torch()}",
+        "options": "\n".join(_options(request)),
+        **facts_of_process(request.options),
+    }
+
+
+def facts_of_process(options: CompileOptions) -> dict[str, str]:
+    """What all functions depend on that this process compiles.
+
+    A fact has parts, one in a line: see `plait.differences`. Raises CompilerNotFoundError.
+    """
+    import torch
+
+    from plait_cpp_codegen import find_toolchain, instruction_set
+
+    toolchain = find_toolchain(options.cpp_options())
+    compiler = (
+        *(f"command={toolchain.path}", f"version={toolchain.version!r}"),
+        *(f"flags={toolchain.flags}", *instruction_set().split(), f"key={toolchain.key}"),
+    )
+    return {
+        "format": _FORMAT,
+        "Python": f"version={sys.version}\nflags={sys.flags!r}\norder={sys.byteorder}",
+        "torch": f"version={torch.__version__}\nbuild={torch.version.git_version}\n"
+        f"files={_files_of_torch()}",
         "numpy": str(getattr(sys.modules.get("numpy"), "__version__", "")),
         "plait": _fingerprint(),
-        "compiler and processor": toolchain.key,
+        "compiler and processor": "\n".join(compiler),
         "machine": f"{platform.machine()} {os.cpu_count()} {_devices()}",
         "threads": f"{torch.get_num_threads()} {torch.get_num_interop_threads()}",
         "settings of torch": _settings(),
-        "environment": stable_hash(*_environment()),
+        "environment": "\n".join(_environment()),
     }
 
 
@@ -76,7 +92,7 @@ def _options(request: CompileRequest) -> list[str]:
 
 def _environment() -> list[str]:
     return [
-        f"{name}={value}"
+        f"{name}={stable_hash(value)[:16]}"  # some are secrets
         for name, value in sorted(os.environ.items())
         if name.startswith(_VARIABLES) and name not in _WITHOUT_EFFECT
     ]
@@ -86,21 +102,25 @@ def _settings() -> str:
     """What may be set in a process, and is asked for while compiling."""
     import torch
 
-    found = (
-        torch.are_deterministic_algorithms_enabled(),
+    deterministic = (
         torch.is_deterministic_algorithms_warn_only_enabled(),
-        torch.utils.deterministic.fill_uninitialized_memory,  # type: ignore[attr-defined]  # of a module's class
-        torch.get_float32_matmul_precision(),
-        torch.backends.mkldnn.enabled,
-        torch.backends.mkldnn.deterministic,
-        torch.backends.mkldnn.allow_tf32,
-        torch.backends.quantized.engine,
-        torch.backends.opt_einsum.enabled,
-        torch.backends.opt_einsum.strategy,
-        torch.is_anomaly_enabled(),
-        torch._C._get_cpu_capability(),
+        torch.utils.deterministic.fill_uninitialized_memory,  # type: ignore[attr-defined]  # of a class
     )
-    return repr(found)
+    found: dict[str, object] = {
+        "are_deterministic_algorithms_enabled": torch.are_deterministic_algorithms_enabled(),
+        "deterministic algorithms warn": deterministic[0],
+        "fill_uninitialized_memory": deterministic[1],
+        "get_float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "backends.mkldnn.enabled": torch.backends.mkldnn.enabled,
+        "backends.mkldnn.deterministic": torch.backends.mkldnn.deterministic,
+        "backends.mkldnn.allow_tf32": torch.backends.mkldnn.allow_tf32,
+        "backends.quantized.engine": torch.backends.quantized.engine,
+        "backends.opt_einsum.enabled": torch.backends.opt_einsum.enabled,
+        "backends.opt_einsum.strategy": torch.backends.opt_einsum.strategy,
+        "is_anomaly_enabled": torch.is_anomaly_enabled(),
+        "cpu_capability": torch._C._get_cpu_capability(),
+    }
+    return "\n".join(f"{name}={value}" for name, value in found.items())
 
 
 def _devices() -> int:

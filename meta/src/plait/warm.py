@@ -10,7 +10,6 @@ missing or is damaged means that the call is traced.
 from __future__ import annotations
 
 import json
-import re
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from plait.circumstances import circumstances, own_files_changed
+from plait.differences import differences, program_difference
 from plait.record import CompiledGraph, HostCode, Outcome
 from plait_bytecode_tracer.stored import (
     DiffersError,
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from plait.backend import GraphCompiler
     from plait_bytecode_tracer import Capture
 
+_FACTS = b'{"function": "'
+"""How the circumstances of a function begin, as JSON."""
 _SLOTS = 4
 """How many specialisations of one function are stored."""
 _LONGEST = 16 << 20
@@ -133,12 +135,12 @@ class WarmStart:
         if begun is None:
             return
         try:
-            library, source = self._program(begun.capture)
+            code = self._program(begun.capture)
             self.describe()
             if begun.entry is None:
                 raise NotStoredError(begun.refusal or "nothing was captured")
             facts = circumstances(self._compiler.request, begun.function)
-            self._store(facts, begun.entry, library, source)
+            self._store(facts, begun.entry, code)
         except (NotStoredError, PlaitError) as error:
             self._tell(f"not stored for a warm start: {error}", logged=False)
         except OSError as error:
@@ -153,8 +155,8 @@ class WarmStart:
             if text not in self.notices:
                 self.notices.append(text)
 
-    def _program(self, capture: Capture) -> tuple[str, str]:
-        """The library that runs a graph, and its source. Raises NotStoredError."""
+    def _program(self, capture: Capture) -> HostCode:
+        """The library that runs a graph. Raises NotStoredError."""
         from plait.replay import is_foreign
         from plait_fx_passes import is_direct
 
@@ -174,12 +176,11 @@ class WarmStart:
             raise NotStoredError("the graph was compiled in pieces")
         if any(map(is_foreign, graph.graph.nodes)):
             raise NotStoredError("operators that are not torch's own")
-        return code.library, code.source or ""
+        return code
 
-    def _store(
-        self, facts: dict[str, str], entry: dict[str, Any], library: str, source: str
-    ) -> None:
+    def _store(self, facts: dict[str, str], entry: dict[str, Any], code: HostCode) -> None:
         """Write an entry into the cache, in a thread: nobody waits for the disk."""
+        library, source, is_cached = code.library or "", code.source or "", code.cache_hit
         cache, key = DiskCache(), _key(facts)
         with self._lock:
             free = [slot for slot in range(_SLOTS) if slot not in self._taken]
@@ -192,9 +193,12 @@ class WarmStart:
                 if own_files_changed():
                     raise NotStoredError("plait's own files changed since the process was started")
                 data = _written(entry, library, facts)
+                if not is_cached:
+                    self._explain_program(facts, library, source, cache)
                 cache.put(_source_key(library), source.encode())
                 cache.put(f"{key} {free[0]}", data)
                 cache.put(_index_key(facts), json.dumps(facts).encode())
+                cache.put(_program_key(facts), library.encode())
             except (NotStoredError, CacheError, OSError) as error:
                 self._tell(f"not stored for a warm start: {error}", logged=False)
 
@@ -246,28 +250,39 @@ class WarmStart:
         )
         return run
 
+    def _explain_program(
+        self, facts: dict[str, str], library: str, source: str, cache: DiskCache
+    ) -> None:
+        """Tell why a program was built, where another one was built for the function before."""
+        known = (cache.get(_program_key(facts)) or b"").decode(errors="replace")
+        before = cache.get(_source_key(known)) if known and known != library else None
+        if before is not None:
+            why = program_difference(before.decode(errors="replace"), source)
+            self._tell(f"its program was built anew: {why}")
+
     def _explain(self, facts: dict[str, str], cache: DiskCache) -> None:
         """Tell how this process differs from the one that stored this function last."""
         data = cache.get(_index_key(facts))
         if data is None:
             return
         try:
-            then = json.loads(data)
-            different = [
-                _difference(name, now, then.get(name))
-                for name, now in facts.items()
-                if then.get(name) != now
-            ]
+            different = differences(json.loads(data), facts)
         except (ValueError, AttributeError):
             return
         if different:
             self._tell(f"no stored entry is for this: {'; '.join(different)[:600]}")
 
 
-def _difference(name: str, now: str, then: object) -> str:
-    """How a circumstance differs; of hashes it is only told that they do."""
-    is_hash = re.fullmatch("[0-9a-f]{32,}", now) is not None
-    return f"{name} is not the same" if is_hash else f"{name}: {now}, stored with {then}"
+def stored_facts(cache: DiskCache) -> Iterator[dict[str, str]]:
+    """The circumstances of each function that is stored, as they were when it was last."""
+    for path in cache.entries():
+        try:
+            data = path.read_bytes() if path.suffix == ".bin" else b""
+            facts = json.loads(data) if data.startswith(_FACTS) else {}
+        except (OSError, ValueError, RecursionError):
+            continue
+        if facts and all(type(text) is str for text in facts.values()):
+            yield facts
 
 
 def wait_for_stores() -> None:
@@ -292,6 +307,10 @@ def _key(facts: dict[str, str]) -> str:
 
 def _index_key(facts: dict[str, str]) -> str:
     return f"warm start of {facts['function']} in {facts['file']}"
+
+
+def _program_key(facts: dict[str, str]) -> str:
+    return f"program of {facts['function']} in {facts['file']}"
 
 
 def _source_key(library: str) -> str:

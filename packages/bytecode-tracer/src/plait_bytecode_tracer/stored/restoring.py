@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from plait_bytecode_tracer.entries import Entry, Parts, failed_guard, make_entry
+from plait_bytecode_tracer.entries import Entry, Parts, Recompile, failed_guard, make_entry
 from plait_bytecode_tracer.frames.binding import arguments_of, parameter_names
 from plait_bytecode_tracer.stored.keeping import Keeper
 from plait_utils import PlaitError, get_logger
@@ -55,13 +55,15 @@ def restored_entry(
     `native` tells whether guards can be checked natively by now; it is asked where one fits.
     """
     count = len(parameter_names(function.__code__))
+    nearest: Recompile | None = None
     try:
         for kept in keeper.entries(function):
             capture = kept.entry.capture
             probe = Entry(again, capture, None)
             failed = failed_guard(probe, values)
             if failed is not None:
-                keeper.missed(str(failed))
+                if nearest is None or failed.held > nearest.held:
+                    nearest = failed
                 continue
             run = kept.load()
             if run is None:
@@ -70,4 +72,6 @@ def restored_entry(
             return make_entry(parts, (), native=native()), kept.entry.seen
     except (PlaitError, OSError, ImportError) as error:
         get_logger("tracer").info("no stored entry of %s: %s", function.__name__, error)
+    if nearest is not None:
+        keeper.missed(str(nearest))
     return None
