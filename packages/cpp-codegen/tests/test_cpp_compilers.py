@@ -294,3 +294,16 @@ def test_full_disks_cost_at_most_speed(full_disk, tmp_path, monkeypatch, caplog)
     (tmp_path / "cache").unlink()
     assert run(tmp_path, "g++").source is not None
     assert len(libraries(tmp_path)) == 2
+
+
+def test_fast_builds_optimize_less_and_share_the_runtime_of_others():
+    plain, fast = (find_toolchain(CppOptions(fast_build=each)) for each in (False, True))
+    assert "-O2" in plain.flags
+    assert "-O1" in fast.flags
+    assert "-O2" not in fast.flags
+    assert fast.key != plain.key
+    assert fast.of_runtime.key == plain.of_runtime.key
+    assert "-O1" in plain.of_runtime.flags
+    executable = build(program(), options=CppOptions(fast_build=True))
+    assert executable.fallback_reason is None
+    torch.testing.assert_close(executable(X, Y)[0], X + Y)

@@ -87,7 +87,8 @@ def load_runtime(toolchain: Toolchain, cache: DiskCache) -> Runtime:
 
     Raises CompilationError, and ImportError where torch lacks what it needs.
     """
-    source, toolchain = "\n".join(map(source_text, _PARTS)), toolchain.lighter
+    toolchain = toolchain.of_runtime
+    source = "\n".join(map(source_text, _PARTS))
     key = stable_hash("runtime", source, toolchain.key)
     with _lock:
         if key not in _loaded:

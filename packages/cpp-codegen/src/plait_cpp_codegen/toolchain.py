@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from plait_cpp_codegen.commands import run_command, run_commands
@@ -38,6 +37,19 @@ class Toolchain:
     version: str
     flags: tuple[str, ...]
     vector_bytes: int
+    runtime_flags: tuple[str, ...] = ()
+    """Those of what programs run in, which all of them share; none: the same."""
+
+    @property
+    def of_runtime(self) -> Toolchain:
+        """What builds what programs run in, however these are built themselves.
+
+        With less optimization: it calls others and computes little, so it runs as fast, and g++
+        takes two thirds of the time, which cold starts wait for.
+        """
+        flags = self.runtime_flags or self.flags
+        flags = tuple("-O1" if flag == "-O2" else flag for flag in flags)
+        return Toolchain(self.command, self.version, flags, self.vector_bytes)
 
     @property
     def path(self) -> str:
@@ -49,13 +61,6 @@ class Toolchain:
         """What links a library that nothing must start or end, 10 to 15 ms faster than others."""
         is_clang = _is_clang(self.command, self.version)
         return () if is_clang else ("-nostdlib", "-lm", "-lc", "-lgcc")
-
-    @property
-    def lighter(self) -> Toolchain:
-        """The same, for what calls others and computes little: it runs as fast, and g++ takes two
-        thirds of the time."""
-        flags = tuple("-O1" if flag == "-O2" else flag for flag in self.flags)
-        return replace(self, flags=flags)
 
     @property
     def checks_memory(self) -> bool:
@@ -175,7 +180,9 @@ def find_toolchain(options: CppOptions) -> Toolchain:
         version = None if command is None else _version(command, _modified(command[0]))
         if command is not None and version is not None:
             vector_bytes = options.vector_bytes or machine_vector_bytes()
-            return Toolchain(command, version, _flags(options, command, version), vector_bytes)
+            flags = _flags(options, command, version, fast=options.fast_build)
+            shared = _flags(options, command, version, fast=False)
+            return Toolchain(command, version, flags, vector_bytes, shared)
     tried = ", ".join(repr(name) for name in names)
     raise CompilerNotFoundError(f"no working C++ compiler: tried {tried}", hint=_HINT)
 
@@ -219,10 +226,12 @@ def _readable(text: str) -> str:
     )
 
 
-def _flags(options: CppOptions, command: Sequence[str], version: str) -> tuple[str, ...]:
+def _flags(
+    options: CppOptions, command: Sequence[str], version: str, *, fast: bool
+) -> tuple[str, ...]:
     is_clang = _is_clang(command, version)
     optimization = [options.optimization]
-    if options.fast_build:
+    if fast:
         optimization = ["-O1"] if is_clang else [*_FAST_BUILD]
     if any(word.startswith("-O") for word in command):
         optimization = []
