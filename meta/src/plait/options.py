@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MODES: dict[str, dict[str, Any]] = {
     "default": {},
-    # The C++ compiler takes two thirds of its time so, which is most of what can be saved.
+    # The C++ compiler takes 10 to 35% less time so; other stages have nothing that is optional.
     "fast-compile": {"cpp.fast_build": True},
     "reduce-overhead": {},
     "max-autotune": {"never_slower": True, "cpp.autotune": True},

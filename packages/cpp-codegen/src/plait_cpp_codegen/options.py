@@ -17,8 +17,8 @@ class CppOptions(Settings):
     optimization: str = setting("-O2", "the optimization flag", env="PLAIT_CXX_OPTIMIZATION")
     fast_build: bool = setting(
         False,
-        "optimize less than `optimization` says: two thirds of the compiler's time, and programs "
-        "that run longer",
+        "optimize less than `optimization` says: the compiler takes 10 to 35% less time, and some "
+        "kernels take longer",
         env="PLAIT_FAST_BUILD",
     )
     vector_bytes: int = setting(
