@@ -288,6 +288,29 @@ def test_others_are_copied(made):
     assert not parts(run(made).program)
 
 
+@pytest.mark.parametrize("axis", ["i0", "i1"])
+def test_rows_of_a_product_are_copied(axis):
+    """The first 8 of them lie as in the whole, and there is no place for the others."""
+    size = [8, 32] if axis == "i1" else [16, 16]
+    if axis == "i1":
+        value = joined("i1", ("p[i0, i1]", 0, 16), ("q[i0, i1 - 16]", 16, 32))
+    else:
+        value = joined("i0", ("q[i0, i1]", 0, 8), ("p[i0 - 8, i1]", 8, 16))
+    made = graph(f"""graph main()
+  input a: f32[12, 24] on cpu
+  input b: f32[24, 16] on cpu
+  input c: f32[8, 24] on cpu
+  define p: f32[12, 16] on cpu
+    call out aten::mm.out(a, b)
+  define q: f32[8, 16] on cpu
+    call out aten::mm.out(c, b)
+  define y: f32{size} on cpu
+    for i0: {size[0]}, i1: {size[1]} = {value}
+  return y
+""")
+    assert set(parts(run(made).program)) == {"q", "y_part"}
+
+
 @pytest.mark.parametrize("left", ["a", "b"])
 def test_calls_that_are_no_such_concatenation_are_made(left):
     made = graph(f"""graph main()

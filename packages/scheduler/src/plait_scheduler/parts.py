@@ -41,7 +41,7 @@ from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.pad import PRODUCTS, begin_well, gains_by_begins
 from plait_scheduler.program import PartStorage
 from plait_scheduler.regions import index_of
-from plait_scheduler.sizes import buffer_bytes, estimate
+from plait_scheduler.sizes import buffer_bytes, collapsed, estimate
 from plait_utils import dataclass
 
 _JOINED = ("aten::cat", "out")
@@ -113,7 +113,7 @@ def _stored_in(
         layout = ref.view or part.layout
         if (part.dtype, part.device) != (whole.dtype, whole.device) or layout.offset.terms:
             return None
-        if layout.stride != whole.layout.stride:
+        if layout.stride != whole.layout.stride or collapsed(layout) != collapsed(part.layout):
             return None
         found[part.name] = PartStorage(whole.name, start * layout.stride[axis])
         start = start + layout.size[axis]
@@ -240,7 +240,7 @@ class _Joins:
         size = made.layout.size
         if (made.dtype, made.device) != (whole.dtype, whole.device):
             return None
-        if made.layout != Layout.of(size):
+        if made.layout != Layout.of(size) or made.layout.numel is not piece.layout.numel:
             return None
         if normalise(position(index, size)) is not normalise(
             position(piece.coordinates, piece.layout.size)
