@@ -33,6 +33,7 @@ with mode:
     with torch.no_grad():
         v = torch.cat([y.transpose(0, 1).reshape(-1), torch.zeros_like(y).view(-1)]).double()
         v = v.select_scatter(v[0], 0, 1)
+        y.clone().transpose_(0, 1).unsqueeze_(0)
         v = torch.empty(5).copy_(v.sqrt().log_softmax(0)[:5]) + torch.full_like(v, 2)[3]
 assert loss.shape == () and v.shape == (5,)
 """
@@ -46,7 +47,27 @@ def test_plain_work_loads_nothing_of_symbols():
     run(
         "assert 'sympy' not in sys.modules",
         "assert 'torch.distributed.tensor' not in sys.modules",
+        "assert 'torch._dynamo' not in sys.modules",
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        *(("transpose_", (0, 1)), ("squeeze_", (1,)), ("unsqueeze_", (1,)), ("detach_", ())),
+        *(("as_strided_", ((2,), (1,), 1)), ("resize_", ((2, 2),)), ("swapaxes_", (0, 2))),
+    ],
+)
+def test_fakes_that_become_views_of_themselves_do_as_real_ones(name, arguments):
+    real = torch.randn(2, 1, 3)
+    fake = FakeMode().from_tensor(real)
+    version = fake._version
+    with fake.fake_mode:
+        assert getattr(fake, name)(*arguments) is fake
+    getattr(real, name)(*arguments)
+    assert (fake.shape, fake.stride()) == (real.shape, real.stride())
+    assert fake.storage_offset() == real.storage_offset()
+    assert fake._version - version == real._version
 
 
 def test_symbols_are_there_when_they_are_asked_for():

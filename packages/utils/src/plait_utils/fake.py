@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 _UNUSUAL_TAGS = (
     torch.Tag.data_dependent_output,
     torch.Tag.dynamic_output_shape,
-    torch.Tag.inplace_view,
 )
 
 _DECOMPOSED = frozenset({torch.ops.aten.constant_pad_nd.default})
@@ -382,7 +381,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
             t.dtype not in (torch.bool, torch.uint8) for t in tensors[1:]
         )
         unusual = any(tag in func.tags for tag in _UNUSUAL_TAGS) and not by_position
-        if func in self.lift_fns or unusual:
+        if func in self.lift_fns or unusual or _takes_storage(flat_args):
             return False
         if not tensors:
             return _is_tensor_constructor(func)
@@ -419,6 +418,10 @@ def _is_known(func: OpOverload, flat_args: Sequence[object]) -> bool:
 def _implementations(func: OpOverload) -> tuple[Callable[..., Any], ...]:
     """What torch does for an operator in place of its meta kernel."""
     return tuple(made for applies, made in op_implementations_checks if applies(func))
+
+
+def _takes_storage(flat_args: Sequence[object]) -> bool:
+    return any(isinstance(each, torch.UntypedStorage) for each in flat_args)
 
 
 @cache

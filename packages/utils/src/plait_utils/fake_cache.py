@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
     in_kernel_invocation_manager,
 )
+from torch.fx.immutable_collections import immutable_list
 
 from plait_utils.records import dataclass
 
@@ -106,6 +107,8 @@ def _part(mode: FakeTensorMode, value: Any) -> object:
         return kind, value
     if kind is list or kind is tuple:
         return (kind, *[_part(mode, item) for item in value])
+    if kind is immutable_list:  # of a node's arguments
+        return (list, *[_part(mode, item) for item in value])
     raise _UnfitError
 
 

@@ -84,6 +84,12 @@ def _no_symbols(value: Any) -> Any:
     return OrderedSet()
 
 
+def _no_bindings(shape_env: Any, value: Any, *rest: Any, **named: Any) -> None:
+    """What new symbols a result binds where there are none."""
+    if shape_env is not None:
+        raise _UnfitError
+
+
 def _is_nested(value: Any) -> bool:
     if type(value) not in (int, float):
         raise _UnfitError
@@ -91,6 +97,7 @@ def _is_nested(value: Any) -> bool:
 
 
 _ANSWERS: Mapping[str, Callable[..., Any]] = {
+    "compute_unbacked_bindings": _no_bindings,
     "expect_true": _expected,
     "free_symbols": _no_symbols,
     "free_unbacked_symbols": _no_symbols,

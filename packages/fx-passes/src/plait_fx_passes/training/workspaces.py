@@ -62,7 +62,9 @@ def keep_workspaces(graph: fx.Graph) -> None:
             )
         node.target = torch.ops.plait_fx_passes.mkldnn_rnn_layer.default
         values = node.meta["val"]
-        workspace = values[_WORKSPACE].new_empty(_nbytes_for(args))
+        empty = values[_WORKSPACE]
+        with empty.fake_mode:  # a fake tensor's own `new_empty` loads torch.distributed.tensor
+            workspace = torch.empty(_nbytes_for(args), dtype=empty.dtype, device=empty.device)
         node.meta["val"] = (*values[:_WORKSPACE], workspace, *values[_WORKSPACE + 1 :])
         for part in read:
             part.meta["val"] = workspace
