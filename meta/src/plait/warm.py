@@ -162,6 +162,8 @@ class WarmStart:
 
         graph = capture.graph_module
         records = [each for each in self._compiler.graphs if each.captured is graph]
+        if self._compiler.later() is not None:
+            raise NotStoredError("a thread compiles the graph, after the call that traced it")
         if len(records) != 1:
             raise NotStoredError("the graph was compiled in parts, or not at all")
         record = records[0]
