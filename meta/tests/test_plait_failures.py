@@ -8,6 +8,7 @@ import torch
 
 import plait
 from plait import pipeline
+from plait_utils.log import reset_warnings
 
 
 def program(x, y):
@@ -29,6 +30,7 @@ def executable(path, text):
 
 def test_a_missing_compiler_runs_as_python_and_says_so(monkeypatch, caplog):
     monkeypatch.setenv("CXX", "/nonexistent/c++")
+    reset_warnings()  # which other tests of this process may have had already
     report = check()
     assert "/nonexistent/c++" in str(report)
     assert "no working C++ compiler" in str(report)

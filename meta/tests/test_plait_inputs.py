@@ -225,7 +225,7 @@ def test_inputs_that_alias(function):
 
 def test_long_graphs():
     def program(x):
-        for i in range(670):
+        for i in range(400):  # more operators than Python lets calls nest
             x = torch.sin(x) * 0.5 + i % 3
         return x
 
@@ -233,7 +233,7 @@ def test_long_graphs():
     x = torch.randn(8)
     torch.testing.assert_close(fast(x), program(x))
     (graph,) = plait.report(fast).graphs
-    assert graph.operators == 2010
+    assert graph.operators == 1200
     assert graph.outcome == "compiled"
 
 
