@@ -23,3 +23,19 @@ def test_names_are_imported_when_they_are_asked_for(monkeypatch: pytest.MonkeyPa
         _ = package.other
     with pytest.raises(ModuleNotFoundError):
         _ = package.x
+
+
+def test_an_export_of_its_modules_name_is_not_the_module(tmp_path, monkeypatch) -> None:
+    folder = tmp_path / "some_other_package"
+    folder.mkdir()
+    (folder / "build.py").write_text("def build(): return 1\nclass Built: pass\n")
+    (folder / "__init__.py").write_text(
+        "from plait_utils import late_exports\n"
+        "places = {'some_other_package.build': ('Built', 'build')}\n"
+        "__getattr__ = late_exports(__name__, places)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from some_other_package import Built, build
+
+    assert Built
+    assert build() == 1

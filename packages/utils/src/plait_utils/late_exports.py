@@ -20,8 +20,12 @@ def late_exports(package: str, places: Mapping[str, Sequence[str]]) -> Callable[
         module = modules.get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value: object = getattr(import_module(module), name)
-        setattr(sys.modules[package], name, value)
+        found = import_module(module)
+        # All of them: an import has put the module itself in place of an export of its own name.
+        for each in places[module]:
+            if hasattr(found, each):
+                setattr(sys.modules[package], each, getattr(found, each))
+        value: object = getattr(found, name)
         return value
 
     return __getattr__
