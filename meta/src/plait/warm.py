@@ -48,8 +48,8 @@ _SLOTS = 4
 _LONGEST = 16 << 20
 """Bytes of the largest entry that is stored."""
 
-_WRITING: set[threading.Thread] = set()
-"""Threads that write into the cache."""
+_WRITING: dict[str, threading.Thread] = {}
+"""Threads that write into the cache, by what they write last."""
 
 
 @dataclass(slots=True)
@@ -87,7 +87,9 @@ class WarmStart:
         except PlaitError as error:
             self._tell(f"no warm start: {error}")
             return
-        wait_for_stores()
+        writing = _WRITING.pop(_index_key(facts), None)
+        if writing is not None:
+            writing.join()
         cache, key = DiskCache(), _key(facts)
         found = 0
         for slot in range(_SLOTS):
@@ -208,7 +210,7 @@ class WarmStart:
         if thread is None:
             write()
         else:
-            _WRITING.add(thread)
+            _WRITING[_index_key(facts)] = thread
 
     def _read(self, function: types.FunctionType, data: bytes, cache: DiskCache) -> Kept:
         try:
@@ -289,8 +291,9 @@ def stored_facts(cache: DiskCache) -> Iterator[dict[str, str]]:
 
 def wait_for_stores() -> None:
     """Wait until what this process stores is in the cache."""
-    while _WRITING:
-        _WRITING.pop().join()
+    for thread in [*_WRITING.values()]:
+        thread.join()
+    _WRITING.clear()
 
 
 def _written(entry: dict[str, Any], library: str, facts: dict[str, str]) -> bytes:
