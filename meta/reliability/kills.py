@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +27,8 @@ AT_ONCE = 3
 """Programs of one process."""
 DEADLOCK_SECONDS = 120.0
 STALE_SECONDS = 7200.0
+_PROBE = re.compile("[a-z0-9_]{8}")
+"""What Python's `tempfile` writes to see whether a folder can be written."""
 
 
 @dataclass
@@ -190,7 +193,7 @@ def left_behind(group: Group) -> list[str]:
     subprocess.run([sys.executable, "-c", storing], env={**os.environ, **settings}, check=True)
     names = ("building-*", f"*{cache_files.LOCK_SUFFIX}")
     stays = [*group.temporary.iterdir(), *(p for n in names for p in group.cache.glob(f"??/{n}"))]
-    return [*found, *(f"left behind: {each}" for each in stays)]
+    return [*found, *(f"left behind: {each}" for each in stays if not _PROBE.fullmatch(each.name))]
 
 
 def _compilers(temporary: Path) -> list[str]:
