@@ -362,11 +362,12 @@ def test_a_process_that_control_c_ends_tells_of_nothing_else(gate):
     assert done.stderr.count("Traceback") == 1
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_compiles_by_itself(gate):
     done = run_script(
         gate,
         """
+        import warnings
+        warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)  # of Python 3.12 on
         child = os.fork()
         if child == 0:
             try:

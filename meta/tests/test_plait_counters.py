@@ -133,7 +133,8 @@ def test_checkpoints_compute_the_same_numbers_again():
         y = seeded(each, x)
         found.append((y.detach(), *torch.autograd.grad(y.sum(), x)))
     assert not plait.report(run).eager_graphs
-    torch.testing.assert_close(found[0], found[1])
+    # The products may be summed up in another order beside other work: of values near 100.
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-3)
 
 
 def test_one_program_draws_for_all_sizes():
