@@ -239,12 +239,16 @@ def test_what_the_stages_cannot_do_stays_eager_and_is_in_the_report(gate, monkey
 def test_under_strict_a_call_raises_what_compiling_in_the_thread_raised(gate, monkeypatch):
     import plait_ir_lowering
 
+    called = threading.Event()
+
     def refuse(*args, **kwargs):
+        called.wait(20)
         raise plait_ir_lowering.LoweringError("no such thing")
 
     monkeypatch.setattr(plait_ir_lowering, "lower", refuse)
     fast, x = compiled(lambda x: torch.exp(x) + 4, gate, strict=True), torch.randn(4)
     assert torch.equal(fast(x), torch.exp(x) + 4)
+    called.set()
     until(lambda: states(fast) == ["failed"])
     with pytest.raises(plait.StageError, match="no such thing"):
         fast(x)

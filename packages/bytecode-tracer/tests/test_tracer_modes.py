@@ -117,7 +117,10 @@ def test_whether_a_cuda_graph_is_captured_is_asked_once(
 ) -> None:
     """Asking raises where there is no GPU, as in every build for one on a machine without."""
 
+    asked = []
+
     def ask() -> bool | None:
+        asked.append(answer)
         if answer is None:
             raise RuntimeError("CUDA error: no CUDA-capable device is detected")
         return answer
@@ -132,6 +135,9 @@ def test_whether_a_cuda_graph_is_captured_is_asked_once(
 
     made = check(program, torch.ones(2))
     assert not made.breaks
+    asked.clear()
+    made(torch.ones(2))
+    assert not asked
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)

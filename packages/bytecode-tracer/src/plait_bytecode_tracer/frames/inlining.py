@@ -33,6 +33,7 @@ from plait_bytecode_tracer.values.variables import (
 _UNTRACED_MODULES = (
     *("torch._dynamo", "torch._inductor", "torch._functorch", "torch._higher_order_ops"),
     *("torch.random", "torch.cuda.random"),  # they change random states
+    "torch.cuda.graphs",  # they record what a device is told
     "torch.distributed",  # its functions read the state of the process
     *("triton.runtime", "triton.compiler", "triton.backends"),  # they launch kernels
 )
