@@ -424,6 +424,25 @@ def test_an_error_of_a_restored_program_is_that_of_eager(warm):
     assert torch.equal(again(torch.tensor([1, 3])), picked(torch.tensor([1, 3])))
 
 
+def test_what_reads_the_environment_is_restored(warm, monkeypatch):
+    """As transformers' attention with few key heads does."""
+    monkeypatch.delenv("CASE_UNSET", raising=False)
+    x = torch.arange(6.0)
+
+    def run(x):
+        return x.sin() * (3 if os.environ.get("CASE_UNSET") else 2)
+
+    for is_first in (True, False):
+        compiled = plait.compile(run, options=WARM)
+        assert torch.equal(compiled(x), run(x))
+        assert is_restored(compiled) is not is_first, plait.report(compiled).notices
+    monkeypatch.setenv("CASE_UNSET", "1")
+    assert torch.equal(compiled(x), run(x))
+    again = plait.compile(run, options=WARM)
+    assert torch.equal(again(x), run(x))
+    assert not is_restored(again)
+
+
 SMALL = {"vocab_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 32}
 
 

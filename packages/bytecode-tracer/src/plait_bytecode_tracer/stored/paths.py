@@ -90,6 +90,8 @@ def _step(value: Any, kind: str, key: Any) -> Any:
         return _SLOTS[key][cls](value)
     if kind == "field":  # of an instance
         return _fields_of(value)[key]
+    if kind == "fields":
+        return _fields_of(value)
     if kind == "names" and issubclass(type(value), types.ModuleType):
         return object.__getattribute__(value, "__dict__")
     if kind == "item" and type(value) in _TABLES:
@@ -158,8 +160,9 @@ class Finder:
                 return (*base, ["own", source.key])
             if issubclass(cls, types.ModuleType):
                 return (*base, ["name", source.key])
-        if source.access is Access.INSTANCE_DICT and issubclass(type(owner), types.ModuleType):
-            return (*base, ["names", "__dict__"])
+        if source.access is Access.INSTANCE_DICT:
+            is_module = issubclass(type(owner), types.ModuleType)
+            return (*base, ["names" if is_module else "fields", "__dict__"])
         raise NotStoredError(f"{source.text} is read in each call")
 
     def _direct(self, value: Any) -> Path | None:
@@ -174,11 +177,8 @@ class Finder:
                 return (*_FUNCTION, ["slot", "__globals__"])
             if value is sys.modules:
                 return (["module", "sys"], ["name", "modules"])
-            name = value.get("__name__")
-            module = sys.modules.get(name) if type(name) is str else None
-            if module is not None and object.__getattribute__(module, "__dict__") is value:
-                return (["module", name], ["names", "__dict__"])
-            return None
+            name = self._namespace(value)
+            return None if name is None else (["module", name], ["names", "__dict__"])
         if type(value) is object:
             return self._sentinel(value)
         owner = getattr(type(value), "__objclass__", None) and value.__objclass__
@@ -226,6 +226,22 @@ class Finder:
             held = sys.modules.get(module)
             if held is not None and vars(held).get(name) is function:
                 return (["module", module], ["name", name])
+        return None
+
+    def _namespace(self, value: dict[Any, Any]) -> str | None:
+        """The name of the module whose variables these are."""
+        said = value.get("__name__")
+        if type(said) is not str:
+            return None
+        # Some have another name than they say, as `_collections_abc`.
+        names: list[str] = [said, *(self._module_names().values() if "__spec__" in value else ())]
+        for name in names:
+            module = sys.modules.get(name)
+            if (
+                issubclass(type(module), types.ModuleType)
+                and object.__getattribute__(module, "__dict__") is value
+            ):
+                return name
         return None
 
     def _module_names(self) -> dict[int, str]:
@@ -335,8 +351,9 @@ def _inner(value: Any, path: Path) -> Iterator[tuple[Any, Path]]:
 
 _VALUES = (str, int, bool, float, bytes, type(None))
 _HEAP_TYPE = 1 << 9
-_FIELDS = (contextvars.ContextVar, object)
-"""What is looked for in instances that modules hold: what is compared by identity alone."""
+_FIELDS = (contextvars.ContextVar, object, types.FunctionType, dict)
+"""What is looked for in instances that modules hold: what is compared by identity alone, and what
+`os.environ` has, functions that encode names and a dict."""
 
 
 def _brief(value: Any) -> str:
