@@ -9,9 +9,9 @@ import sys
 
 print("importing", flush=True)
 
-from pathlib import Path  # noqa: E402
+from pathlib import Path  # noqa: E402 - it tells of that first
 
-import torch  # noqa: E402
+import torch  # noqa: E402 - it tells of that first
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

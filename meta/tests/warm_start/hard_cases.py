@@ -382,7 +382,7 @@ def case_global_that_hides_a_builtin():
 
 def case_new_builtin():
     builtins.case_builtin = 2.0 + PHASE
-    return (lambda x: x.sin() * case_builtin), (X,)  # noqa: F821
+    return (lambda x: x.sin() * case_builtin), (X,)  # noqa: F821 - made while it runs
 
 
 class Lazy(types.ModuleType):
@@ -394,7 +394,7 @@ def case_getattr_of_a_module():
     lazy = Lazy("case_lazy")
     sys.modules["case_lazy"] = lazy
     globals()["lazy_module"] = lazy
-    return (lambda x: x.sin() * lazy_module.level), (X,)  # noqa: F821
+    return (lambda x: x.sin() * lazy_module.level), (X,)  # noqa: F821 - made while it runs
 
 
 class Meta(type):
@@ -691,7 +691,7 @@ def case_reloaded_constant():
     space = {"__name__": __name__}
     exec(code, space)
     globals()["made_now"] = space["made_now"]
-    return (lambda x: made_now(x) + 1), (X,)  # noqa: F821
+    return (lambda x: made_now(x) + 1), (X,)  # noqa: F821 - made while it runs
 
 
 def case_replaced_code():

@@ -35,7 +35,7 @@ def native(kind: str, x: Tensor) -> Callable[[Tensor], Tensor]:
     executable = build(schedule(lower(traced)))
     if executable.fallback_reason is not None:
         raise SystemExit(executable.fallback_reason)
-    return lambda x: executable(x)[0]  # type: ignore[return-value]
+    return lambda x: executable(x)[0]  # type: ignore[return-value]  # an output is a tensor here
 
 
 def exact64(kind: str, x: Tensor) -> Tensor:

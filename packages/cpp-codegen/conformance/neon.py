@@ -170,7 +170,7 @@ def check_kernels(*names: str) -> list[str]:
 
 
 def _flat(value: object) -> list[Tensor]:
-    return [value] if isinstance(value, Tensor) else list(value)  # type: ignore[call-overload]
+    return [value] if isinstance(value, Tensor) else list(value)  # type: ignore[call-overload]  # else a sequence
 
 
 def main() -> int:

@@ -88,7 +88,7 @@ def test_width_and_instructions_are_part_of_the_key(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(not EMULATES, reason="needs a cross compiler and an emulator")
 def test_kernels_run_on_an_emulated_arm_processor():
-    pytest.importorskip("mpmath")
+    pytest.importorskip("mpmath")  # no dependency of the package
     from conformance import neon
 
     assert not neon.check_kernels("gelu", "softmax", "float16", "integers")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,10 +13,6 @@ from plait_utils import dataclass
 
 if TYPE_CHECKING:
     from plait_scheduler import Kernel, Program
-
-_LEAST_SECONDS = 0.002
-"""What is timed takes so long at least, by being repeated."""
-_ROUNDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +74,7 @@ def kernel_facts(record: CompiledGraph, *, measure: bool) -> tuple[KernelFact, .
 
 
 def _timed(fact: KernelFact, program: Program, kernel: Kernel) -> KernelFact:
-    from plait_cpp_codegen import build, kernel_alone, kernel_tensors
+    from plait_cpp_codegen import build, kernel_alone, kernel_tensors, times_in_turns
 
     made = build(kernel_alone(program, kernel))
     if made.source is None:  # no compiler any more
@@ -88,30 +82,7 @@ def _timed(fact: KernelFact, program: Program, kernel: Kernel) -> KernelFact:
     tensors = kernel_tensors(kernel)
     half = max(1, fact.bytes_moved // 2)
     source, target = (torch.zeros(half, dtype=torch.uint8) for _ in range(2))
-    seconds, copy_seconds = _least_seconds(lambda: made.run(*tensors), lambda: target.copy_(source))
+    runs = {"kernel": lambda: made.run(*tensors), "copy": lambda: target.copy_(source)}
+    taken = times_in_turns(runs)
+    seconds, copy_seconds = min(taken["kernel"]), min(taken["copy"])
     return replace(fact, seconds=seconds, copy_seconds=copy_seconds)
-
-
-def _least_seconds(*runs: Callable[[], object]) -> list[float]:
-    """Of one call of each, taken in turns, over some rounds of as many calls as take a while."""
-    calls = [_calls_that_take_a_while(run) for run in runs]
-    rounds = [
-        [_seconds(run, count) / count for run, count in zip(runs, calls, strict=True)]
-        for _ in range(_ROUNDS)
-    ]
-    return [min(each) for each in zip(*rounds, strict=True)]
-
-
-def _calls_that_take_a_while(run: Callable[[], object]) -> int:
-    run()
-    calls = 1
-    while _seconds(run, calls) < _LEAST_SECONDS:
-        calls *= 2
-    return calls
-
-
-def _seconds(run: Callable[[], object], calls: int) -> float:
-    started = time.perf_counter()
-    for _ in range(calls):
-        run()
-    return time.perf_counter() - started

@@ -52,7 +52,7 @@ def loads_what_traces() -> bool:
     try:
         import plait_bytecode_tracer.aftermath.counting
         import plait_bytecode_tracer.attempts
-        import plait_bytecode_tracer.graph_call  # noqa: F401
+        import plait_bytecode_tracer.graph_call  # noqa: F401 - to load it
     except RecursionError:
         return False
     return True
