@@ -43,3 +43,23 @@ def test_compiling_never_loads_torchs_compiler():
     own = ("torch._dynamo", "torch._inductor", "torch._functorch")
     heavy = ("sympy", "torch.distributed.tensor")  # what its meta kernels ask for when sizes change
     assert not [name for name in loaded if name.startswith(own + heavy)]
+
+
+def test_public_functions_are_no_modules_in_any_order_of_imports():
+    """A module that is imported is an attribute of its package, in the place of others."""
+    modules = run(
+        "import importlib, json, pkgutil, types\n"
+        "names = ('plait', *(f'plait_{part}' for part in ("
+        "'utils', 'bytecode_tracer', 'fx_passes', 'ir_lowering', 'scheduler', 'cpp_codegen', "
+        "'triton_codegen')))\n"
+        "found = []\n"
+        "for name in names:\n"
+        "    package = importlib.import_module(name)\n"
+        "    for each in {m.name for m in pkgutil.iter_modules(package.__path__)}:\n"
+        "        if each in package.__all__:\n"
+        "            importlib.import_module(f'{name}.{each}')\n"
+        "            if isinstance(getattr(package, each), types.ModuleType):\n"
+        "                found.append(f'{name}.{each}')\n"
+        "print(json.dumps(found))"
+    )
+    assert modules == []

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from plait_cpp_codegen.build import Executable, build
+from plait_cpp_codegen.building import Executable, build
 from plait_ir_lowering import (
     Buffer,
     Definition,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from plait_cpp_codegen import build
-from plait_cpp_codegen.build import render
+from plait_cpp_codegen.building import render
 from plait_ir_lowering import Graph, interpret, parse_graph, verify
 from plait_scheduler import Program, schedule
 

@@ -6,7 +6,7 @@ import torch
 from cpp_graphs import reduction_graph
 
 from plait_cpp_codegen import CppOptions, find_toolchain
-from plait_cpp_codegen.build import source_of
+from plait_cpp_codegen.building import source_of
 from plait_ir_lowering import ReductionKind
 from plait_scheduler import ArenaStorage, schedule
 

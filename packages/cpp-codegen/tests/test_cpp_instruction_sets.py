@@ -16,7 +16,7 @@ from cpp_graphs import pointwise_graph, reduction_graph
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from plait_cpp_codegen import CppOptions, build, find_toolchain, machine_vector_bytes
-from plait_cpp_codegen.build import source_of
+from plait_cpp_codegen.building import source_of
 from plait_ir_lowering import Op, ReductionKind
 from plait_scheduler import schedule
 from plait_utils import DiskCache

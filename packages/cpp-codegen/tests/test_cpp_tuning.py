@@ -12,7 +12,7 @@ import torch
 from cpp_graphs import pointwise_graph, reduction_graph
 
 from plait_cpp_codegen import CppOptions, build, tuning
-from plait_cpp_codegen.build import source_of
+from plait_cpp_codegen.building import source_of
 from plait_cpp_codegen.kernels import render_kernel
 from plait_cpp_codegen.kernels.choices import CANDIDATES, RULE, Choices, candidates, choices_of
 from plait_cpp_codegen.tuning import alternatives, fastest

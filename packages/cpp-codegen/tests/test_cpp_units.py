@@ -10,7 +10,7 @@ from cpp_graphs import CPU, buffer, loads
 
 import plait_cpp_codegen.units as units_module
 from plait_cpp_codegen import CompilationError, CppOptions, build, find_toolchain
-from plait_cpp_codegen.build import source_of
+from plait_cpp_codegen.building import source_of
 from plait_cpp_codegen.units import Source
 from plait_ir_lowering import Buffer, Definition, Graph, Op, Pointwise, TensorRef, Var
 from plait_scheduler import schedule

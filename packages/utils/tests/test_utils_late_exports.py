@@ -25,17 +25,11 @@ def test_names_are_imported_when_they_are_asked_for(monkeypatch: pytest.MonkeyPa
         _ = package.x
 
 
-def test_an_export_of_its_modules_name_is_not_the_module(tmp_path, monkeypatch) -> None:
-    folder = tmp_path / "some_other_package"
-    folder.mkdir()
-    (folder / "build.py").write_text("def build(): return 1\nclass Built: pass\n")
-    (folder / "__init__.py").write_text(
-        "from plait_utils import late_exports\n"
-        "places = {'some_other_package.build': ('Built', 'build')}\n"
-        "__getattr__ = late_exports(__name__, places)\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    from some_other_package import Built, build
-
-    assert Built
-    assert build() == 1
+def test_an_export_named_like_a_module_is_refused() -> None:
+    for places in (
+        {"some_package.build": ["Built", "build"]},
+        {"some_package.build": ["Built"], "some_package.making": ["build"]},
+    ):
+        with pytest.raises(ValueError, match="is a module, and exported by"):
+            late_exports("some_package", places)
+    late_exports("some_package", {"other_package.build": ["build"]})

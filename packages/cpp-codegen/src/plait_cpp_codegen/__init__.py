@@ -17,7 +17,7 @@ from plait_utils import late_exports
 
 if TYPE_CHECKING:
     from plait_cpp_codegen.alone import kernel_alone, kernel_tensors
-    from plait_cpp_codegen.build import Executable, build, render
+    from plait_cpp_codegen.building import Executable, build, render
     from plait_cpp_codegen.kernels.product_facts import MatrixProduct, product_of
     from plait_cpp_codegen.tuning import Tuned, fastest, times_in_turns, timing_key
 else:  # code generation comes late in a compile, and after `prepare`
@@ -25,7 +25,7 @@ else:  # code generation comes late in a compile, and after `prepare`
         __name__,
         {
             "plait_cpp_codegen.alone": ("kernel_alone", "kernel_tensors"),
-            "plait_cpp_codegen.build": ("Executable", "build", "render"),
+            "plait_cpp_codegen.building": ("Executable", "build", "render"),
             "plait_cpp_codegen.kernels.product_facts": ("MatrixProduct", "product_of"),
             "plait_cpp_codegen.tuning": ("Tuned", "fastest", "times_in_turns", "timing_key"),
         },

@@ -13,7 +13,14 @@ def late_exports(package: str, places: Mapping[str, Sequence[str]]) -> Callable[
     Args:
         package: its name.
         places: modules, each with the names that it exports.
+
+    Raises ValueError for a name that a module of the package has too: who imports that module
+    puts it in the place of the export, before or after somebody has asked for it.
     """
+    for module, names in places.items():
+        shared = next((name for name in names if f"{package}.{name}" in places), None)
+        if shared is not None:
+            raise ValueError(f"{package}.{shared} is a module, and exported by {module}")
     modules = {name: module for module, names in places.items() for name in names}
 
     def __getattr__(name: str) -> object:
@@ -21,11 +28,8 @@ def late_exports(package: str, places: Mapping[str, Sequence[str]]) -> Callable[
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         found = import_module(module)
-        # All of them: an import has put the module itself in place of an export of its own name.
-        for each in places[module]:
-            if hasattr(found, each):
-                setattr(sys.modules[package], each, getattr(found, each))
         value: object = getattr(found, name)
+        setattr(sys.modules[package], name, value)
         return value
 
     return __getattr__
