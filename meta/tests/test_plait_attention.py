@@ -97,6 +97,7 @@ def is_one_graph(compiled):
         *((name, dtype) for name in ("both", "lse") for dtype in (torch.float64, torch.bfloat16)),
     ],
 )
+@pytest.mark.sampled(3)
 def test_attention_is_one_graph_and_as_in_eager(name, dtype):
     given = inputs(dtype)
     attend = lambda q, k, v: flex_attention(q, k, v, **PROGRAMS[name])

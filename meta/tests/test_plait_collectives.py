@@ -177,6 +177,7 @@ def test_a_program_waits_for_the_processes_that_come_late(tmp_path):
 
 @pytest.mark.skipif(not dist.is_gloo_available(), reason="torch has no gloo")
 @pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.sampled(2)
 def test_functional_collectives_are_part_of_the_graph(count, tmp_path):
     assert run_group(["-c", BY_NAME], count, tmp_path) == []
 
@@ -190,6 +191,7 @@ QUICK = {
 
 @pytest.mark.skipif(not dist.is_gloo_available(), reason="torch has no gloo")
 @pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.sampled(2)
 def test_processes_agree_with_eager(count, tmp_path):
     import torch.distributed._functional_collectives as functional
 

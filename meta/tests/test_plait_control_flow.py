@@ -150,6 +150,7 @@ PROGRAMS = [
 @pytest.mark.parametrize(
     ("function", "meant"), PROGRAMS, ids=[function.__name__ for function, _ in PROGRAMS]
 )
+@pytest.mark.sampled(2)
 def test_they_compute_what_they_mean(function, meant, gradients):
     compiled = plait.compile(function, fullgraph=True)
     for sign in (1, -1, 2, -2):

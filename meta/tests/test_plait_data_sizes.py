@@ -209,6 +209,7 @@ def compare(compiled, program):
 
 
 @pytest.mark.parametrize("program", WHOLE, ids=lambda program: program.__name__)
+@pytest.mark.sampled(3)
 def test_sizes_of_all_kinds_are_right_in_one_graph(program):
     compare(plait.compile(program, fullgraph=True), program)
 

@@ -140,6 +140,7 @@ def lowered_and_scheduled(layers, training, monkeypatch):
 
 
 @pytest.mark.parametrize("training", [False, True])
+@pytest.mark.sampled(2)
 def test_equal_layers_cost_little_and_alike(training, monkeypatch):
     lowered_and_scheduled(1, training, monkeypatch)  # what a first one in a process looks up
     few, more, many = (lowered_and_scheduled(n, training, monkeypatch) for n in (2, 6, 24))

@@ -241,6 +241,7 @@ RAISES_BEFORE = {"after_the_input_has_changed"}
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sampled(3)
 def test_derivatives_are_compiled_and_those_of_eager(name):
     fast, _ = assert_as_eager(*CASES[name])
     graphs = plait.report(fast).graphs

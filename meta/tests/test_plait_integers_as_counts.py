@@ -31,6 +31,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.sampled(3)
 def test_integers_that_are_read_stay_open(name):
     function = PROGRAMS[name]
 
@@ -44,6 +45,7 @@ def test_integers_that_are_read_stay_open(name):
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.sampled(3)
 def test_integers_that_are_passed_stay_open(name):
     program = PROGRAMS[name]
     compiled = plait.compile(program)

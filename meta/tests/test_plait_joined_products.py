@@ -74,6 +74,7 @@ def found(monkeypatch):
 
 @pytest.mark.parametrize("dynamic", [None, True], ids=["closed", "open"])
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.sampled(3)
 def test_values_and_strides_are_eagers(name, dynamic, found):
     count, program, given = PROGRAMS[name]
     with torch.no_grad():

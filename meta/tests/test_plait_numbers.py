@@ -195,6 +195,7 @@ def compare(program, compiled, changed=()):
 
 @pytest.mark.usefixtures("exact")
 @pytest.mark.parametrize("program", GRADIENTS)
+@pytest.mark.sampled(2)
 def test_numbers_go_to_a_backward(program):
     names = compare(program, plait.compile(program))
     assert len([name for name in names if "backward" not in name]) == 1

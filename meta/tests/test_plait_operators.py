@@ -26,6 +26,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "dtype"), CASES)
+@pytest.mark.sampled(3)
 def test_operators_are_loops_and_give_what_eager_gives(name, dtype):
     (op,) = [each for each in samples.operators(None) if samples.name_of(each) == name]
     verdict = judge.check(op, dtype, 3)
@@ -44,6 +45,7 @@ CALLED_IN_THREE_SIZES = [
 
 
 @pytest.mark.parametrize("name", IN_THREE_SIZES)
+@pytest.mark.sampled(3)
 def test_operators_in_three_sizes_are_one_program(name):
     op = next(samples.operators(name))
     verdict = sizes.check(op, torch.float32, 2)
@@ -51,6 +53,7 @@ def test_operators_in_three_sizes_are_one_program(name):
 
 
 @pytest.mark.parametrize("name", CALLED_IN_THREE_SIZES)
+@pytest.mark.sampled(4)
 def test_operators_without_loops_are_one_program_too(name):
     verdict = sizes.check(next(samples.operators(name)), torch.float32, 2)
     assert verdict.outcome is Outcome.EXTERNAL, verdict.detail
@@ -92,6 +95,7 @@ TRAINED_IN_THREE_SIZES = [
 
 
 @pytest.mark.parametrize("name", TRAINED_IN_THREE_SIZES)
+@pytest.mark.sampled(4)
 def test_gradients_in_three_sizes_are_one_program(name):
     verdict = trained.check(next(samples.operators(name)), torch.float32, 2)
     assert verdict.outcome in (Outcome.LOOPS, Outcome.EXTERNAL), verdict.detail

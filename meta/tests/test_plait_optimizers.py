@@ -47,6 +47,7 @@ WAYS = [(name, foreach, False) for name in OPTIMIZERS for foreach in (False, Tru
 @pytest.mark.parametrize(
     ("name", "foreach", "fused"), [*WAYS, *((name, False, True) for name in FUSED)]
 )
+@pytest.mark.sampled(4)
 def test_steps_are_those_of_eager(name, foreach, fused):
     """As near to float64 as eager is, with a learning rate that changes."""
     sides = [
@@ -74,6 +75,7 @@ def test_steps_are_those_of_eager(name, foreach, fused):
 
 
 @pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.sampled(2)
 def test_a_step_of_many_parameters_is_one_parallel_region(foreach):
     """In place, without a copy, and with kernels for the shapes rather than the parameters."""
     parameters = [nn.Parameter(torch.randn(shape)) for shape in [(3, 5), (7,)] * 30]

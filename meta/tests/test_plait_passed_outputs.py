@@ -72,6 +72,7 @@ WAYS = [plainly, of_parameters, of_everything, with_hooks, two_losses, penalty]
 @pytest.mark.parametrize(
     ("way", "dynamic"), [*((way, None) for way in WAYS), (with_hooks, True), (of_everything, True)]
 )
+@pytest.mark.sampled(3)
 def test_gradients_are_those_of_eager(way, dynamic):
     torch.manual_seed(0)
     model = Layered()

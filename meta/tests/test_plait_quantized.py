@@ -130,6 +130,7 @@ def test_their_last_bits_are_eagers_where_numerics_are_strict(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.sampled(2)
 def test_one_program_serves_batches_of_all_sizes(kind):
     model = model_of(kind)
     fast = plait.compile(model, dynamic=True)

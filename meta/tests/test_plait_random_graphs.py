@@ -50,6 +50,7 @@ def test_the_judge_sees_what_is_wrong_and_only_that():
     assert judge.vacuous(wanted) == (0, 128)
 
 
+@pytest.mark.slow
 def test_what_fails_is_made_small_and_its_script_runs(monkeypatch):
     texts = ("x0 + x1", "v0.sin()", "v1.sum(1)", "v1 * 2", "v2 + v3.amax(1)", "v3 - x1")
     steps = tuple(Step(f"v{place}", text) for place, text in enumerate(texts))

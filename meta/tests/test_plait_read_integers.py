@@ -278,6 +278,7 @@ The first reads the integer; others are for integers from 2 on, for 0 and for 1.
 
 
 @pytest.mark.parametrize("program", WHOLE, ids=lambda program: program.__name__)
+@pytest.mark.sampled(4)
 def test_integers_of_all_values_are_right_in_one_graph(program, capsys):
     compiled = plait.compile(program, fullgraph=True)
     compare(compiled, program)

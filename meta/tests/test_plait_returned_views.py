@@ -161,6 +161,7 @@ def _assert_alike(program, later):
 
 @pytest.mark.parametrize("later", [nothing, write_to_first, turn_last])
 @pytest.mark.parametrize("program", TURNING)
+@pytest.mark.sampled(3)
 def test_what_was_turned_in_place_is_no_view(program, later):
     _assert_alike(program, later)
 

@@ -41,6 +41,7 @@ def training(make, *, clip):
         (lambda p: torch.optim.SGD(p, 0.1, 0.9, fused=True), False, set()),
     ],
 )
+@pytest.mark.sampled(2)
 def test_steps_are_skipped_and_scales_change_as_in_eager(make, clip, breaks):
     eager, ours = training(make, clip=clip), training(make, clip=clip)
     fast = plait.compile(ours[0])

@@ -98,6 +98,7 @@ def given(count=2):
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda each: each.__name__)
 @pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.sampled(3)
 def test_what_it_writes_is_eagers(program, dynamic):
     compiled = plait.compile(program, dynamic=dynamic)
     for count in (2, 2, 3):

@@ -96,6 +96,7 @@ def assert_trains(model, fast, *inputs):
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.sampled(2)
 def test_one_program_trains_at_all_sizes(name):
     make, sizes, inputs, programs = PROGRAMS[name]
     torch.manual_seed(0)
@@ -256,6 +257,7 @@ RESULTS = {
 
 
 @pytest.mark.parametrize("name", RESULTS)
+@pytest.mark.sampled(3)
 def test_results_may_have_sizes_that_no_input_has(name):
     """Gradients of results lie in memory as these, whose strides follow from their own sizes."""
     program = RESULTS[name]

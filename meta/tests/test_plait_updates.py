@@ -139,6 +139,7 @@ def test_only_a_part_of_a_cache_is_written(program):
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("backend", ["plait", "python"])
 @torch.no_grad()
+@pytest.mark.sampled(2)
 def test_errors_leave_what_eager_leaves(program, backend):
     compiled = plait.compile(program, backend=backend)
     for at in ([0, ROWS], [-ROWS - 1, 1], [3, 9], [5, -1], [1, 2]):

@@ -44,6 +44,10 @@ def results(process):
     return json.loads(output.splitlines()[-1])
 
 
+of_two_processes = pytest.mark.xdist_group("two processes")
+"""The tests of one fixture that takes long, which is made once."""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("programs")
@@ -66,6 +70,7 @@ def wrong(found):
     return {name: each for name, each in found.items() if not each.get("same")}
 
 
+@of_two_processes
 def test_results_are_those_of_eager_whatever_changed_between_two_processes(runs):
     first, second = runs
     assert len(first) == len(second) > 40
@@ -73,6 +78,7 @@ def test_results_are_those_of_eager_whatever_changed_between_two_processes(runs)
     assert not wrong(second)
 
 
+@of_two_processes
 def test_what_is_as_it_was_is_not_traced(runs):
     _, second = runs
     stays = [name for name in second if name.endswith(("_stays", "_stay"))]
@@ -83,6 +89,7 @@ def test_what_is_as_it_was_is_not_traced(runs):
     assert traced == []
 
 
+@of_two_processes
 def test_what_changed_is_traced(runs):
     _, second = runs
     values = {"case_buffer"}  # the values of tensors are inputs
@@ -101,6 +108,7 @@ def test_what_changed_is_traced(runs):
         ("case_global", "SCALE == 2.0 no longer holds: now 3.0"),
     ],
 )
+@of_two_processes
 def test_a_report_says_why_a_stored_entry_was_of_no_use(runs, case, words):
     _, second = runs
     assert any(words in text for text in second[case]["notices"]), second[case]["notices"]

@@ -50,6 +50,7 @@ def observe(run, make):
 
 @pytest.mark.parametrize("backend", ["plait", "dumping"])
 @pytest.mark.parametrize("program", [block, twice, a_row, buffer_too], ids=lambda p: p.__name__)
+@pytest.mark.sampled(2)
 def test_gradients_by_what_was_written(program, backend, monkeypatch, tmp_path):
     monkeypatch.setenv("PLAIT_DUMP_DIR", str(tmp_path))
     for make in (lambda leaf: leaf * 1.5, lambda leaf: (leaf * 1.5).t()):

@@ -166,6 +166,7 @@ def _same(made, net, x, **arguments):
 
 @pytest.mark.parametrize("name", CHANGES)
 @WAYS
+@pytest.mark.sampled(2)
 def test_change_of_a_module_is_seen(name, calls, net_and_compiled):
     net, made = net_and_compiled
     x = torch.randn(5, 3)

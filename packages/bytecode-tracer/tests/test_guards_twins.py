@@ -95,6 +95,7 @@ def test_tensors_are_read_where_they_are_with_a_compiler_of_cpp():
 
 @requires_native
 @pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.sampled(2)
 def test_a_change_is_noticed_and_so_is_its_reverse(name):
     world = World()
     twins = Twins(world)

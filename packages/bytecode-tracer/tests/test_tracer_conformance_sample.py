@@ -35,6 +35,7 @@ def case_named(identity):
 
 
 @pytest.mark.parametrize("topic", topics())
+@pytest.mark.sampled(3)
 def test_sampled_programs_behave_as_in_eager(topic):
     missing = missing_requirement(topic)
     if missing:

@@ -175,6 +175,7 @@ _SAMPLES = {
         *("left_shift", "right_shift", "sign", "rint", "floor", "logical_xor", "fmod", "fmax"),
     ],
 )
+@pytest.mark.sampled(3)
 def test_universal_functions_are_numpys_for_every_type(name):
     ufunc = getattr(np, name)
     traced = compiled(lambda *given: ufunc(*given), recompile_limit=64)

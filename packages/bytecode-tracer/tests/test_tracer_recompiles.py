@@ -42,6 +42,7 @@ def training(name, schedule, **options):
 
 @pytest.mark.parametrize("foreach", [False, True])
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.sampled(3)
 def test_steps_of_an_optimizer_are_compiled_whole(name, foreach):
     schedule = list(SCHEDULES)[len(name) % len(SCHEDULES)]
     options = {} if name == "Adafactor" else {"foreach": foreach}

@@ -39,6 +39,7 @@ def runtime():
 
 @pytest.mark.parametrize("first", [5 * MEGABYTE, 9 * MEGABYTE])
 @pytest.mark.parametrize("second", [5 * MEGABYTE, 6 * MEGABYTE])
+@pytest.mark.sampled(2)
 def test_huge_blocks_serve_neighbouring_sizes(runtime, first, second):
     one, x = _adding(first, 1)
     other, y = _adding(second, 2)

@@ -83,6 +83,7 @@ def check(graph: Graph, inputs: list[torch.Tensor] | None = None) -> torch.Tenso
     "sizes", [(64, 64, 16, 16), (100, 131, 9, 7), (65, 3, 33, 1), (1, 200, 4, 5)]
 )
 @pytest.mark.parametrize("score", SCORES)
+@pytest.mark.sampled(4)
 def test_blocks_and_their_tails(score: str, sizes: tuple[int, int, int, int]):
     check(graph_of(score, sizes, torch.float32))
 

@@ -198,6 +198,7 @@ LOWERED = [
 
 
 @pytest.mark.parametrize("name", [name for name in LOWERED if name in CALLS])
+@pytest.mark.sampled(3)
 def test_a_graph_of_one_call_runs_through_every_stage(name):
     made = CALLS[name]
     executable = build(schedule(lower(aten_graph(made))))
@@ -323,6 +324,7 @@ def test_failing_calls_raise_what_eager_raises(name, way, monkeypatch):
 
 @pytest.mark.parametrize("name", FAILING)
 @pytest.mark.parametrize("place", range(3))
+@pytest.mark.sampled(3)
 def test_errors_say_how_many_calls_had_drawn(name, place):
     calls = [call(A.rand.default, [3, 4]), call(A.randn.default, [5])]
     calls.insert(place, FAILING[name])

@@ -42,6 +42,7 @@ SHAPES += [(9, 24), (30, 7), (5, 28)]  # columns that whole vectors do not cover
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("axes", ["first", "last", "all"])
+@pytest.mark.sampled(3)
 def test_reductions(shape, axes):
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(shape, generator=generator)
@@ -54,6 +55,7 @@ def test_reductions(shape, axes):
 
 @pytest.mark.parametrize("axes", [[], [0, 1], [1, 2], [0, 2], [0, 1, 2]], ids=str)
 @pytest.mark.parametrize("shape", [(0, 3, 2), (3, 0, 2), (2, 3, 0), (1, 0, 0), (0, 0, 0)], ids=str)
+@pytest.mark.sampled(3)
 def test_merged_loops_without_points(shape, axes):
     """Loops over nothing leave what a reduction starts with, and divide by no extent."""
     for x in (torch.randn(shape), torch.randn(shape).transpose(0, 2)):
@@ -80,6 +82,7 @@ POSITIONED = [*DTYPES[:4], torch.int64, torch.int32, torch.int16, torch.int8, to
 
 @pytest.mark.parametrize("shape", [(3, 5), (7, 16), (4, 65), (33, 130), (130, 33)], ids=str)
 @pytest.mark.parametrize("dtype", POSITIONED, ids=str)
+@pytest.mark.sampled(4)
 def test_places_of_extremes_are_the_first_ones(dtype, shape):
     """Among ties, NaN, infinities, and where all are the least number there is."""
     low, high = (0, 4) if dtype is torch.uint8 else (-3, 4)

@@ -26,6 +26,7 @@ from plait_ir_lowering import (
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.int64, torch.int32], ids=str)
 @pytest.mark.parametrize("size", [8, 12, 16, 24])
 @pytest.mark.parametrize("limit", [1, 4, 11])
+@pytest.mark.sampled(4)
 def test_choices_by_position(dtype, size, limit):
     """GCC 12 takes one lane's choice for all where it has worked out a mask of AVX-512."""
     place = Var("i0", as_index(size))

@@ -45,6 +45,7 @@ TERMS = {
 
 @pytest.mark.parametrize("terms", TERMS)
 @pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.sampled(3)
 def test_little_is_lost(name, terms):
     torch.manual_seed(0)
     shape, axes = LAYOUTS[name]
@@ -89,6 +90,7 @@ def test_sizes_that_are_not_known(axes):
 
 @pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
 @pytest.mark.parametrize("shape", [(1, 1), (1, 9), (9, 1), (2, 9)])
+@pytest.mark.sampled(3)
 def test_no_sum_is_a_negative_zero(shape, axes):
     x = torch.full(shape, -0.0)
     (total,) = build(schedule(reduction_graph(x, axes, SUM)))(x)

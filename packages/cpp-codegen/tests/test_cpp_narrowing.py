@@ -99,6 +99,7 @@ def test_checks_that_refuse_what_is_negative():
     "dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64], ids=str
 )
 @pytest.mark.parametrize("scale", [0.3, 1.0, 2.7, -1.0])
+@pytest.mark.sampled(3)
 def test_elements_near_each_other_and_far_apart(dtype, scale):
     """Places that follow from positions: within one vector of memory, further apart, backwards;
     the last ones end where the tensor does."""

@@ -214,6 +214,7 @@ def assert_moved(x: torch.Tensor, narrow: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 101])
+@pytest.mark.sampled(3)
 def test_complex_numbers_are_moved_and_made_of_their_parts(dtype, size):
     """Along rows, across them, of which whole vectors leave some; chosen, and each part alone."""
     x = torch.randn(size, 33, dtype=dtype)

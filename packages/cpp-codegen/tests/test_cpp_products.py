@@ -123,6 +123,7 @@ MORE = [(3, 8, 9), (13, 70, 600)]
 
 @pytest.mark.parametrize("transposed", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.sampled(2)
 def test_errors_are_about_those_of_eager(dtype, transposed):
     wide = dtype if dtype is torch.float64 else torch.float32
     for m, n, k in SIZES if dtype is torch.float32 else MORE:

@@ -92,6 +92,7 @@ def test_loops_without_borders_stay_whole():
 
 @pytest.mark.parametrize("columns", [1, 7, 40, 9000])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bfloat16], ids=str)
+@pytest.mark.sampled(3)
 def test_rows_joined_padded_and_rolled(columns, dtype):
     """Some with blocks of columns: parts begin and end within them."""
     generator = torch.Generator().manual_seed(1)

@@ -62,6 +62,7 @@ def scan_graph(tensor: torch.Tensor, axis: int, *, joined: str = "add") -> Graph
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32], ids=str)
+@pytest.mark.sampled(2)
 def test_scans_go_along_the_axis_in_order(shape, dtype):
     x = (torch.randn(shape) * 10).to(dtype)
     for axis in range(len(shape)):

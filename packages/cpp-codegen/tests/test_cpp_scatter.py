@@ -99,6 +99,7 @@ def agree(*cases: tuple) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.sampled(3)
 def test_every_kind_of_every_type(dtype):
     x, source = values(dtype, 4, 37), values(dtype, 9, 37)
     if dtype.is_floating_point:
@@ -113,6 +114,7 @@ SHAPES = [(6,), (5, 70), (3, 4, 20), (70, 3, 2), (1, 1), (2, 0, 3)]
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("permuted", [False, True])
+@pytest.mark.sampled(3)
 def test_every_shape_of_loops(shape, permuted):
     cases = []
     for axis in dict.fromkeys((0, len(shape) - 1)):

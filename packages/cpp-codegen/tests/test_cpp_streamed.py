@@ -34,6 +34,7 @@ def is_streamed(graph: Graph) -> bool:
 
 @pytest.mark.parametrize("rows", [2, 8, 21, 300])
 @pytest.mark.parametrize("columns", [17, 24, 65, 700, 5000])
+@pytest.mark.sampled(3)
 def test_columns(rows, columns):
     """Blocks of columns that a thread has, their last vectors, and rows that are left."""
     x = torch.randn(rows, columns, generator=torch.Generator().manual_seed(rows + columns))

@@ -43,6 +43,7 @@ def is_tiled(graph: Graph) -> bool:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.sampled(3)
 def test_transposed_copies(dtype):
     """Whole tiles, what is left of them, and fewer points than a vector has."""
     for shape in SHAPES:

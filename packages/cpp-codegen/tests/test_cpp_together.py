@@ -37,6 +37,7 @@ def updates(inputs):
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("size", [1, 100, 70_001])
+@pytest.mark.sampled(3)
 def test_many_kernels_are_one_parallel_region(threads, size):
     shapes = [(size,), (1,), (), (3, 5), (0,), (size, 2), (7,)] * 3
     inputs = [torch.randn(shape) for shape in shapes]

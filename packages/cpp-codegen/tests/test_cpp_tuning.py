@@ -52,6 +52,7 @@ def different(kind, field):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.sampled(2)
 def test_each_candidate_gives_the_right_values(kind, monkeypatch):
     made, x, expected = program(kind)
     (kernel,) = made.kernels

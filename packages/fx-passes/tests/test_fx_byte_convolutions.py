@@ -104,6 +104,7 @@ GEOMETRIES = [
 
 @pytest.mark.parametrize("how", GEOMETRIES, ids=str)
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.sampled(3)
 def test_bytes_are_convolved_with_bytes(how, layout):
     calls, _ = apply(Layer(**how), image(size=32).contiguous(memory_format=layout))
     assert PACKED in calls
@@ -113,6 +114,7 @@ def test_bytes_are_convolved_with_bytes(how, layout):
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8], ids=str)
 @pytest.mark.parametrize("zeros", [0, 1, 60])
+@pytest.mark.sampled(3)
 def test_zero_points_of_weights_are_subtracted(zeros, dtype, bias):
     """Also where the differences are no signed bytes."""
     calls, _ = apply(Layer(zeros=zeros, dtype=dtype, bias=bias, padding=1), image())

@@ -121,6 +121,7 @@ def observed(run, needed, change, which):
 
 
 @pytest.mark.parametrize("use", USES)
+@pytest.mark.sampled(3)
 def test_a_change_matters_where_it_does_in_eager(use):
     program, compared = USES[use], 0
     for needed in NEEDED:

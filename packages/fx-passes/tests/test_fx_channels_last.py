@@ -95,6 +95,7 @@ def copies(graph):
 
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("name", NETS)
+@pytest.mark.sampled(3)
 def test_a_net_gives_what_it_gives_in_eager_where_it_lies_in_eager(name, last):
     torch.manual_seed(0)
     module = NETS[name]()

@@ -62,6 +62,7 @@ def joined(program, *inputs, **settings):
 
 
 @pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.sampled(2)
 def test_processes_compute_what_they_did_and_what_one_would(processes, tmp_path):
     if not torch.distributed.is_gloo_available():
         pytest.skip("torch has no gloo")
@@ -107,6 +108,7 @@ def _check_counts(name, plain, case):
 
 
 @pytest.mark.parametrize("seed", range(12))
+@pytest.mark.sampled(3)
 def test_random_graphs_stay_valid_under_any_limits(seed):
     case = Random(2, 100 + seed)
     graph = graph_of(case.program, case.inputs(0))

@@ -1,6 +1,6 @@
 """Every operator of torch's own database recorded, optimized and run against eager.
 
-Slow: not part of a default run. Needs ``expecttest``, which torch's test helpers import.
+A default run takes a sample. Needs ``expecttest``, which torch's test helpers import.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from plait_fx_passes import AtenTraceError, run_passes, to_aten, verify, wrap_ru
 
 pytest.importorskip("expecttest")
 from torch.testing._internal.common_methods_invocations import op_db
-
-pytestmark = pytest.mark.slow
 
 SAMPLES = 4
 UNINITIALIZED = {
@@ -72,6 +70,7 @@ def graph_of(program, tensors):
 
 
 @pytest.mark.parametrize("op", op_db, ids=lambda op: f"{op.name}.{op.variant_test_name}")
+@pytest.mark.sampled(12)
 def test_operator(op):
     if op.name in UNINITIALIZED or op.name in KNOWN:
         pytest.skip(KNOWN.get(op.name, "its values are not defined"))

@@ -360,6 +360,7 @@ CHANGES = [in_place, one_element, loaded, data_swapped, through_data, through_nu
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("packs", [False, True])
+@pytest.mark.sampled(3)
 def test_values_are_computed_anew_once_after_a_change(change, packs):
     module, x = seeded(Net(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16))), image(2, 3, 40, 40)
     run, count = of_all_calls(module, x, ALL if packs else PASSES)

@@ -68,6 +68,7 @@ def common(
 @pytest.mark.parametrize("op", [aten._fused_adam_, aten._fused_adamw_])
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("amsgrad", [False, True])
+@pytest.mark.sampled(3)
 def test_adam(op: Any, dtype: torch.dtype, amsgrad: bool) -> None:
     torch.manual_seed(0)
     for number, each in enumerate(COMMON):
@@ -81,6 +82,7 @@ def test_adam(op: Any, dtype: torch.dtype, amsgrad: bool) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.sampled(3)
 def test_sgd(dtype: torch.dtype, momentum: float, nesterov: bool) -> None:
     torch.manual_seed(0)
     for each, first in itertools.product(COMMON, (False, True)):

@@ -85,6 +85,7 @@ def test_nodes_of_rules_have_the_users_line():
 
 
 @pytest.mark.parametrize("kind", list(Kind), ids=lambda kind: kind.value)
+@pytest.mark.sampled(2)
 def test_all_that_passes_make_says_what_made_it_and_the_rest_stays_in_order(kind):
     """Over random programs: what a pass leaves stands in the order in which it stood."""
     looked_at = 0

@@ -206,6 +206,7 @@ def outcome(run, way):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.sampled(4)
 def test_gradients_come_through_outputs(program, way):
     run = compiled(program, [example()])
     for _ in range(2):

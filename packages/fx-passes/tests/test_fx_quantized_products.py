@@ -109,6 +109,7 @@ INTEGER = {
 
 @pytest.mark.parametrize("sizes", [(20, K), (4, 6, K)], ids=str)
 @pytest.mark.parametrize("name", INTEGER)
+@pytest.mark.sampled(3)
 def test_two_quantized_matrices_are_multiplied_in_integers(name, sizes):
     program, others = INTEGER[name]
     calls = apply(program, (draw(*sizes), *others))
@@ -192,6 +193,7 @@ NEITHER = {
 
 
 @pytest.mark.parametrize("name", NEITHER)
+@pytest.mark.sampled(3)
 def test_what_has_no_common_scale_is_multiplied_in_floats(name):
     calls = apply(NEITHER[name], (draw(20, K), W))
     assert "aten._int_mm.default" not in calls
@@ -276,6 +278,7 @@ PACKED = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", PACKED)
+@pytest.mark.sampled(3)
 def test_few_rows_are_multiplied_with_the_bytes_of_a_weight(name, dtype):
     program, others = PACKED[name]
     cast = [each.to(dtype) if each.is_floating_point() else each for each in others]

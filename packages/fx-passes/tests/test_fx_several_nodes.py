@@ -81,6 +81,7 @@ def test_one_backward_from_several_results(chosen, create_graph):
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 0], [0, 0], [2, 2], [1, 2]])
 @pytest.mark.parametrize("retain", [False, True])
+@pytest.mark.sampled(3)
 def test_backwards_one_by_one_free_what_eager_frees(order, retain):
     found = []
     for run, inputs in both(heads, head_inputs):

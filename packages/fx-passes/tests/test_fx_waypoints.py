@@ -164,6 +164,7 @@ def observe(run, way, kinds):
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda each: each.__name__)
 @pytest.mark.parametrize("way", WAYS, ids=lambda each: each.__name__)
+@pytest.mark.sampled(3)
 def test_written_inputs_lie_on_the_way_of_gradients(program, way):
     for kinds in product((plain, result, view, plain_view), (plain, result)):
         if not any(kind in (result, view) for kind in kinds):

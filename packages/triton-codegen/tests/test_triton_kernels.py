@@ -35,6 +35,7 @@ def _random(*size: int, dtype: str = "f32", seed: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize("options", [None, LOOPED], ids=["persistent", "looped"])
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize(("rows", "columns"), [(4, 64), (3, 50), (1, 33), (5, 1)])
+@pytest.mark.sampled(3)
 def test_softmax(rows: int, columns: int, dtype: str, options: TritonOptions | None) -> None:
     x = _random(rows, columns, dtype=dtype)
     (got,) = run(kernels.softmax(rows, columns, dtype), x, options=options)
@@ -177,6 +178,7 @@ REDUCED = [
 
 @pytest.mark.parametrize("options", [None, LOOPED], ids=["persistent", "looped"])
 @pytest.mark.parametrize(("kind", "dtype"), REDUCED)
+@pytest.mark.sampled(2)
 def test_reductions(kind: ReductionKind, dtype: str, options: TritonOptions | None) -> None:
     x = torch.randint(-9, 9, (4, 37), generator=torch.Generator().manual_seed(1))
     if dtype in DTYPES:
