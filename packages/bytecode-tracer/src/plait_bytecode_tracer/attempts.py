@@ -65,6 +65,8 @@ class Attempt:
     """Its specialisations so far."""
     checks: Checks = Checks.ANYWHERE
     """Where its graph may check data."""
+    watched_changes: bool = True
+    """Whether its graph may change tensors of the caller's, and fail, where somebody sees that."""
 
     def capture(
         self, values: tuple[Any, ...], arrived: Sequence[int]
@@ -113,7 +115,7 @@ class Attempt:
             sizes = self.settings.data_sizes and may
             return Policy(
                 *(dynamic, self.history, self.marks, depends, floats, sizes),
-                *(self.checks, orders, is_last),
+                *(self.checks, orders, self.watched_changes, is_last),
             )
 
         capture: Capture | None = None

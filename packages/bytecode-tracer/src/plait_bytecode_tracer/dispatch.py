@@ -344,7 +344,12 @@ class CompiledFunction:
             reason,
         )
 
-    def _compile(self, values: tuple[Any, ...], checks: Checks | None = None) -> Entry:
+    def _compile(
+        self,
+        values: tuple[Any, ...],
+        checks: Checks | None = None,
+        watched_changes: bool = True,
+    ) -> Entry:
         from plait_bytecode_tracer.aftermath.counting import Counted
         from plait_bytecode_tracer.attempts import Attempt
         from plait_bytecode_tracer.graph_call import as_captured, graph_call
@@ -354,7 +359,8 @@ class CompiledFunction:
         with profile.phase("trace"):
             known = [entry.capture for entry in self.entries]
             attempt = Attempt(
-                self.function, self._settings, self._history, self.marks, known, checks
+                *(self.function, self._settings, self._history, self.marks, known),
+                *(checks, watched_changes),
             )
             tried = functools.partial(attempt.capture, values)
             capture, eager_reason = without_interrupts(tried)
@@ -375,11 +381,15 @@ class CompiledFunction:
                 run, aftermath = graph_call(self.function, backend, capture)
             except CheckFailedError:  # the backend cannot check what is assumed of data
                 capture.state.release()
-                return self._compile(values, Checks.NEVER)
+                return self._compile(values, Checks.NEVER, watched_changes)
+            if not aftermath.undoes_changes:
+                capture.state.release()
+                return self._compile(values, checks, watched_changes=False)
             if not aftermath.undoes_checks:
                 capture.state.release()
                 is_late = capture.state.checks_after_changes
-                return self._compile(values, Checks.UNCHANGED if is_late else Checks.NEVER)
+                fewer = Checks.UNCHANGED if is_late else Checks.NEVER
+                return self._compile(values, fewer, watched_changes)
             failed = aftermath
             if capture.state.has_checks:
                 failed = Counted(aftermath, weak_call(self._without_checks))

@@ -71,21 +71,20 @@ def require_retraceable(
 ) -> None:
     """Break before an operator that may fail where the call could then not be made as Python.
 
-    That is so where tensors of the caller's have been changed, or random numbers drawn that
-    cannot be drawn again. What is printed before would never come, and no handler would see the
-    error.
+    That is so where tensors of the caller's have been changed, and the graph's call may not be one
+    that undoes that, or random numbers drawn that cannot be drawn again. What is printed before
+    would never come, and no handler would see the error.
     """
     if is_fallible(target, args) and (is_changed or any(map(_leaves_traces, nodes))):
-        raise _not_retraceable(target)
+        raise not_retraceable(target)
 
 
-def require_unchanged(nodes: Iterable[fx.Node], target: Any, args: Sequence[Any]) -> None:
-    """The same for an operator that changes a tensor of the caller's: it, or one before, may fail.
+def changes_beside_errors(nodes: Iterable[fx.Node], target: Any, args: Sequence[Any]) -> bool:
+    """Whether an operator that changes a tensor of the caller's may fail, or one before it.
 
     A graph may change tensors in another order than the program.
     """
-    if is_fallible(target, args) or any(is_fallible(n.target, n.args) for n in nodes):
-        raise _not_retraceable(target)
+    return is_fallible(target, args) or any(is_fallible(n.target, n.args) for n in nodes)
 
 
 def require_handled(target: Any, is_handled: bool) -> None:
@@ -98,10 +97,10 @@ def require_undone(node: fx.Node) -> None:
     """Break before what cannot be undone where an operator may fail that code has a handler for."""
     if _leaves_traces(node):
         node.graph.erase_node(node)
-        raise _not_retraceable(node.target)
+        raise not_retraceable(node.target)
 
 
-def _not_retraceable(target: Any) -> TraceBreakError:
+def not_retraceable(target: Any) -> TraceBreakError:
     return TraceBreakError("GB0008", f"{_name(target)} where others change tensors, or fail")
 
 

@@ -97,6 +97,8 @@ class TraceState:
     """Whether it checks anything, numbers included."""
     checks_after_changes: bool = False
     """Whether it does so after it may have changed tensors of the caller's."""
+    watched_changes: bool = False
+    """Whether it changes tensors of the caller's, and may fail, where somebody sees its errors."""
     reads_elements: bool = False
     """Whether an index into a tensor is a place to read at, one of those that are mapped over."""
     must_be_undone: bool = False

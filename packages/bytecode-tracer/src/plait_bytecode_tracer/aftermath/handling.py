@@ -103,6 +103,15 @@ class Aftermath:
         return self._stops_at_checks or (self.undo is not None and all(map(is_undone, nodes)))
 
     @property
+    def undoes_changes(self) -> bool:
+        """Whether nothing shows of a run of the graph that fails where somebody sees the error:
+        the call is then made anew, with its handlers and what it prints."""
+        if not self.capture.state.watched_changes:
+            return True
+        allowed = is_undone if self._rewinds else is_pure
+        return self.undo is not None and all(map(allowed, self.capture.graph_module.graph.nodes))
+
+    @property
     def _rewinds(self) -> bool:
         """Whether what the graph has drawn from the default generator is undone."""
         return self.drawing is not None and self.drawing.rewinds
@@ -182,7 +191,7 @@ class Aftermath:
             return True
         if not isinstance(error, _ERRORS_OF_OPERATORS):
             return False
-        if progress is None:
+        if progress is None or self.capture.state.watched_changes:
             return self._is_undone(error, draws_again=self._rewinds)
         return is_undoable(progress, draws_again=self._rewinds)
 
@@ -300,9 +309,8 @@ def _undoing(
     if careful is not None:
         watched = Watched(careful, places)
         return watched, watched.is_unchanged
-    if not Saving.is_cheap(graph, places) or (
-        capture.state.has_checks and _recorded(graph, places)
-    ):
+    must_undo = capture.state.has_checks or capture.state.watched_changes
+    if not Saving.is_cheap(graph, places) or (must_undo and _recorded(graph, places)):
         return run, None
     saving = Saving(run, places)
     return saving, saving.restore

@@ -13,13 +13,14 @@ from torch import fx
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.failing import (
     CHANGES,
+    changes_beside_errors,
     is_change,
     is_fallible,
     is_opaque,
     is_printed,
+    not_retraceable,
     require_handled,
     require_retraceable,
-    require_unchanged,
     require_undone,
 )
 from plait_bytecode_tracer.graph.arguments import map_variables
@@ -67,7 +68,9 @@ def emit(
     may_fail = is_fallible(target, fake_args)
     if may_fail and _is_watched(state):
         changed = bool(changed_inputs(state))
-        require_retraceable(_nodes(state), target, fake_args, is_changed=changed)
+        is_kept = changed and not state.policy.watched_changes
+        require_retraceable(_nodes(state), target, fake_args, is_changed=is_kept)
+        state.watched_changes |= changed
     if may_fail or is_opaque(target):
         mark_shown(state)
         is_handled = _is_handled(state)
@@ -101,7 +104,7 @@ def emit(
     state.pace.note_operation()
     require_unhooked(state.derivatives.hooks)
     if is_change(target) and _is_watched(state) and changed_inputs(state):
-        require_unchanged(_nodes(state), target, fake_args)
+        _note_change(state, target, fake_args)
     node = state.graph.create_node(kind, target, node_args, node_kwargs)
     node.meta["val"] = result
     state.mark(node)
@@ -126,6 +129,18 @@ def _is_watched(state: TraceState) -> bool:
     """Whether somebody would miss an error that only the graph's run raises."""
     prints = any(is_printed(function) for function, _, _ in state.deferred)
     return prints or any(frame.is_handling() for frame in state.frames.running)
+
+
+def _note_change(state: TraceState, target: Any, args: Sequence[Any]) -> None:
+    """A tensor of the caller's is changed where somebody would miss an error of the graph's run.
+
+    A graph that fails must then have changed nothing, which not all backends can do.
+    """
+    if not changes_beside_errors(_nodes(state), target, args):
+        return
+    if not state.policy.watched_changes:
+        raise not_retraceable(target)
+    state.watched_changes = True
 
 
 def _detaches(target: Any, args: Sequence[Any]) -> bool:

@@ -54,6 +54,8 @@ class Policy:
             was assumed of these.
         checks: where graphs may check what is expected of data, and fail.
         orders_draws: whether graphs may set random generators between what they draw.
+        watched_changes: whether graphs that may fail where somebody sees that may change tensors of
+            the caller's: they must have changed nothing then.
         is_last: whether no further specialisation can be made: what has changed breaks the graph
             where its value is needed, so that this one fits calls with other values too.
     """
@@ -66,6 +68,7 @@ class Policy:
     data_sizes: bool = False
     checks: Checks = Checks.ANYWHERE
     orders_draws: bool = False
+    watched_changes: bool = False
     is_last: bool = False
     found: Seen = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)

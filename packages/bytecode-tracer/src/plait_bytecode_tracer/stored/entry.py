@@ -57,6 +57,7 @@ class _State:
     locks: Locks = field(default_factory=Locks)
     has_checks: bool = False
     checks_after_changes: bool = False
+    watched_changes: bool = False
     symbols: None = None
 
 
