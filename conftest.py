@@ -1,4 +1,4 @@
-"""What the default run leaves out: it takes a part of long families of tests, and none that are slow.
+"""What the default run leaves out: tests that are slow, and parts of long families of tests.
 
 `pytest -m "not slow"` is the default run; without `-m`, as in nox's sessions, everything runs.
 """
