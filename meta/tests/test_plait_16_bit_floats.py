@@ -24,6 +24,7 @@ def pair(dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", CHAINS)
+@pytest.mark.sampled(2)
 def test_chains_are_nearer_to_float64_than_eager(name):
     chain = CHAINS[name]
     fast, strict = plait.compile(chain), plait.compile(chain, numerics="strict")
@@ -118,6 +119,7 @@ BACKWARDS = {
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", BACKWARDS)
+@pytest.mark.sampled(3)
 def test_gradients_are_loops_no_further_from_float64_than_eager(name, dtype):
     def gradient(x):
         x = x.detach().requires_grad_()

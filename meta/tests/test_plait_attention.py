@@ -186,6 +186,7 @@ def test_what_eager_refuses_is_refused(spoil):
     assert raised[0] == raised[1]
 
 
+@pytest.mark.slow
 def test_torchs_compiler_is_not_imported():
     code = """if True:
         import sys, torch, plait

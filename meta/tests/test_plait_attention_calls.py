@@ -127,6 +127,7 @@ def test_dropout_keeps_eagers_random_numbers():
     assert why in str(plait.report(compiled))
 
 
+@pytest.mark.slow
 def test_higher_derivatives_are_those_of_the_products():
     module = block().double()
     compiled = plait.compile(module, options=CALLS)
@@ -199,6 +200,7 @@ def test_checkpointed_layers_call_attention():
     assert forms(compiled)[0] == [{"masked": 1}]
 
 
+@pytest.mark.slow
 def test_lengths_may_be_open():
     module = block()
     compiled = plait.compile(module, dynamic=True, options=CALLS)

@@ -171,6 +171,7 @@ print("right")
 
 
 @pytest.mark.skipif(not dist.is_gloo_available(), reason="torch has no gloo")
+@pytest.mark.slow
 def test_a_program_waits_for_the_processes_that_come_late(tmp_path):
     assert run_group(["-c", PROGRAM], 2, tmp_path) == []
 
@@ -191,7 +192,7 @@ QUICK = {
 
 @pytest.mark.skipif(not dist.is_gloo_available(), reason="torch has no gloo")
 @pytest.mark.parametrize("count", [2, 4])
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 def test_processes_agree_with_eager(count, tmp_path):
     import torch.distributed._functional_collectives as functional
 

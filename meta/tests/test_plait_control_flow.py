@@ -316,6 +316,7 @@ def test_random_numbers_are_those_of_eager(gradients):
         torch.testing.assert_close(*found)
 
 
+@pytest.mark.slow
 def test_torchs_compiler_is_not_imported():
     code = """if True:
         import sys, torch, plait

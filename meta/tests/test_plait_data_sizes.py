@@ -219,6 +219,7 @@ def test_sizes_of_all_kinds_are_right_in_one_graph(program):
     [chosen, made_of_a_size, joined, written_between, written_after],
     ids=lambda each: each.__name__,
 )
+@pytest.mark.sampled(2)
 def test_inputs_of_open_sizes_are_right_too(program):
     compiled = plait.compile(program, dynamic=True)
     compare(compiled, program)

@@ -157,6 +157,7 @@ def test_a_process_that_is_killed_while_it_compiles(compiler, tmp_path, monkeypa
     assert check().graphs[0].cache_hit
 
 
+@pytest.mark.slow
 def test_two_processes_compile_the_same_into_one_cache(tmp_path):
     """One of them with log levels of which one only is right."""
     levels = ("", "nonsense,,a:b:c,compile:info")
@@ -186,6 +187,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 @pytest.mark.parametrize("suffix", [".so", ".sha256"])
+@pytest.mark.sampled(3)
 def test_a_damaged_file_is_made_anew(monkeypatch, tmp_path, damage, suffix):
     monkeypatch.setenv("PLAIT_CACHE_DIR", str(tmp_path))
     check()

@@ -107,6 +107,7 @@ def trained(module):
 @pytest.mark.parametrize(
     "change", [swapped, in_place, through_data, loaded, replaced, converted, trained]
 )
+@pytest.mark.sampled(2)
 def test_a_changed_parameter_is_seen_without_compiling_anew(change):
     module = net()
     fast = frozen(module)

@@ -250,6 +250,7 @@ def test_derivatives_are_compiled_and_those_of_eager(name):
 
 
 @pytest.mark.parametrize("name", ["third_derivatives", "of_random_programs", "through_hooks"])
+@pytest.mark.sampled(2)
 def test_native_code_computes_them_too(name):
     program, code = CASES[name]
     fast = plait.compile(program, options={"strict": True})

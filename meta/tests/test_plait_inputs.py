@@ -144,6 +144,7 @@ NOT_FOR = {
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+@pytest.mark.sampled(2)
 def test_one_function_takes_all_inputs_in_turn(function):
     options = {"recompile_limit": 4 * len(LAYOUTS)}
     fast = plait.compile(function, backend=FUNCTIONS[function], options=options)

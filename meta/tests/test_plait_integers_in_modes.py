@@ -51,6 +51,7 @@ def rounded(x):
     "program",
     [without_gradients, for_inference, decorated, with_inference_left, on_a_device, rounded],
 )
+@pytest.mark.sampled(2)
 def test_integers_stay_in_one_graph_under_modes(program):
     compiled = plait.compile(program, fullgraph=True)
     compare(compiled, program)

@@ -156,6 +156,7 @@ def test_random_numbers_are_judged_as_they_are_drawn():
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
 @pytest.mark.parametrize("shape", [(64, 17, 17), (5, 9), (1, 31)], ids=str)
+@pytest.mark.sampled(3)
 def test_integers_overflow_as_in_eager(dtype, shape):
     """The least integer has no negative: it stays, and comparisons see that."""
 

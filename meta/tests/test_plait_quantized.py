@@ -118,6 +118,7 @@ def close(found, wanted, kind):
 
 @pytest.mark.parametrize("sizes", [(5, 96), (3, 16, 96)], ids=["rows", "batches"])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.sampled(2)
 def test_quantized_models_compute_what_eager_does(kind, sizes):
     model, x = model_of(kind), given(*sizes)
     close(compiled(model)(x), model(x), kind)

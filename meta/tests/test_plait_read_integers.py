@@ -454,6 +454,7 @@ ARGUMENTS = {
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
+@pytest.mark.sampled(3)
 def test_integers_that_are_passed_stay_open_as_places_tensors_and_exponents(name):
     program, programs = ARGUMENTS[name]
     compiled = plait.compile(program, fullgraph=True)

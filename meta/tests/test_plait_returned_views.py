@@ -168,6 +168,7 @@ def test_what_was_turned_in_place_is_no_view(program, later):
 
 @pytest.mark.parametrize("later", [nothing, write_to_first, write_to_input, detach_input])
 @pytest.mark.parametrize("program", WRITING)
+@pytest.mark.sampled(3)
 def test_views_from_before_a_write_follow_what_becomes_of_the_input(program, later):
     _assert_alike(program, later)
 

@@ -97,7 +97,7 @@ def modes():
 
 @by_backend
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 def test_ctrl_c_at_any_time_of_a_compile_leaves_everything_usable(training, options):
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:

@@ -22,6 +22,7 @@ def test_generated_code_neither_leaves_its_buffers_nor_relies_on_what_is_undefin
     assert not found, "\n".join(found)
 
 
+@pytest.mark.slow
 def test_a_temporary_that_is_too_short_is_found(tmp_path):
     status, found = run(tmp_path, [str(SAMPLE), "broken"], tmp_path, QUICK)
     assert any("heap-buffer-overflow" in each for each in found), (status, found)

@@ -334,6 +334,7 @@ OPEN_GRADIENTS = {
 
 
 @pytest.mark.parametrize("name", OPEN_GRADIENTS)
+@pytest.mark.sampled(2)
 def test_gradients_in_other_sizes_are_those_of_one_program(name):
     f = OPEN_GRADIENTS[name]
     made = plait.compile(f, dynamic=True)

@@ -62,6 +62,7 @@ def far(one, other):
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.sampled(2)
 def test_a_model_trains_as_in_eager(name):
     torch.manual_seed(0)
     model = MODELS[name]().train()

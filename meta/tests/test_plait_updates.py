@@ -128,6 +128,7 @@ def steps_of(compiled, kind):
 
 @pytest.mark.parametrize("program", PROGRAMS)
 @torch.no_grad()
+@pytest.mark.sampled(3)
 def test_only_a_part_of_a_cache_is_written(program):
     compiled = plait.compile(program, options={"verify_stages": True})
     for seed, at in enumerate(([0, 4], [7, 1], [2, 2])):

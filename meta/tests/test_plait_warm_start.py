@@ -114,6 +114,7 @@ def test_a_report_says_why_a_stored_entry_was_of_no_use(runs, case, words):
     assert any(words in text for text in second[case]["notices"]), second[case]["notices"]
 
 
+@pytest.mark.slow
 def test_processes_that_store_at_once_or_are_killed_leave_what_can_be_used(folder, tmp_path):
     names = ["case_plain_stays", "case_decorated_stays"]
     cache = {"PLAIT_CACHE_DIR": str(tmp_path / "cache"), "PHASE": "0"}

@@ -73,6 +73,7 @@ def compares(x, one, held):
 
 
 @pytest.mark.parametrize("function", [reads, changes, compares])
+@pytest.mark.sampled(2)
 def test_objects_are_asked_what_python_asks(function):
     compiled = compile(function, lambda graph_module, example_inputs: graph_module.forward)
     found = {}

@@ -50,6 +50,7 @@ def operators(graph):
 
 
 @pytest.mark.parametrize(("function", "name"), PROGRAMS)
+@pytest.mark.sampled(2)
 def test_each_is_one_operator_of_one_graph(function, name):
     compiled, graphs = captured(function)
     for sign in (1, -1):

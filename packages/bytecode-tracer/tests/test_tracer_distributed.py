@@ -110,6 +110,7 @@ dist.destroy_process_group()
 
 
 @pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="no gloo")
+@pytest.mark.slow
 def test_collectives_of_two_processes_are_those_of_eager(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM))

@@ -63,6 +63,7 @@ def test_steps_of_an_optimizer_are_compiled_whole(name, foreach):
 
 
 @pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.sampled(2)
 def test_an_optimizer_counts_the_steps_of_many_parameters(foreach):
     parameters = [torch.nn.Parameter(torch.ones(1)) for _ in range(60)]
     optimizer = torch.optim.Adam(parameters, foreach=foreach)

@@ -306,6 +306,7 @@ FAILING = {
 
 @pytest.mark.parametrize("way", ["first", "dispatcher", "python"])
 @pytest.mark.parametrize("name", FAILING)
+@pytest.mark.sampled(2)
 def test_failing_calls_raise_what_eager_raises(name, way, monkeypatch):
     made = FAILING[name]
     if way != "first":

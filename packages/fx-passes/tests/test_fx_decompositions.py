@@ -342,6 +342,7 @@ def test_functions_of_complex_numbers_and_of_integers_are_taken_apart():
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("shape", [(5,), (4, 5), (4, 5, 2, 3)], ids=str)
+@pytest.mark.sampled(3)
 def test_losses_of_targets_some_of_which_are_ignored(shape, reduction):
     scores, weight = _matrices(shape, (5,))
     places = [size for axis, size in enumerate(shape) if axis != (len(shape) > 1)]

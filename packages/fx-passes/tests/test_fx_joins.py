@@ -86,6 +86,7 @@ def rows(x):
         lambda x, y: torch.cat([x[:2], y, x])[2 : 2 + rows(y)].abs(),
     ],
 )
+@pytest.mark.sampled(3)
 def test_open_parts_that_are_surely_all_of_a_tensor_are_the_tensor(program):
     passes = (REMOVE_NOOPS, JOIN_PIECES)
     assert apply_open(program, passes) == ["aten.abs.default"]

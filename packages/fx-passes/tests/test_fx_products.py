@@ -176,6 +176,7 @@ def halves(cut):
     return program
 
 
+@pytest.mark.slow
 def test_random_chains_keep_their_values():
     generator = torch.Generator().manual_seed(2)
     for trial in range(25):

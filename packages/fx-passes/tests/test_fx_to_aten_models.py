@@ -131,6 +131,7 @@ def test_transformer_encoder(dtype):
     assert aten.gelu.default in targets
 
 
+@pytest.mark.sampled(2)
 def test_transformer_encoder_in_training_draws_the_same_dropout(dtype):
     check_program(Encoder().train(), encoder_inputs(dtype), tolerance=tolerance_of(dtype))
 
