@@ -35,7 +35,7 @@ TOOLS = (
     *("ruff", "mypy", "import-linter", "nox"),
     *("sphinx", "myst-parser", "furo", "sphinx-copybutton"),
 )
-PYTEST = (PYTHON, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup")
+PYTEST = (PYTHON, "-m", "pytest", "-q", "-n", "2")
 NO_TESTS = 5
 """The exit status of pytest where no test is of the kind that is asked for."""
 TYPED_TOOLS = ("tools/dev.py", "tools/check_project.py")

@@ -44,10 +44,6 @@ def results(process):
     return json.loads(output.splitlines()[-1])
 
 
-of_two_processes = pytest.mark.xdist_group("two processes")
-"""The tests of one fixture that takes long, which is made once."""
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("programs")
@@ -55,7 +51,6 @@ def folder(tmp_path_factory):
     return made
 
 
-@pytest.fixture(scope="module")
 def runs(folder):
     """The results of a first process, and of a second one in which much is not as it was."""
     cache = {"PLAIT_CACHE_DIR": str(folder / "cache")}
@@ -70,17 +65,30 @@ def wrong(found):
     return {name: each for name, each in found.items() if not each.get("same")}
 
 
-@of_two_processes
-def test_results_are_those_of_eager_whatever_changed_between_two_processes(runs):
-    first, second = runs
+REASONS = {
+    "case_edited_helper": "case_helpers.py changed",
+    "case_defaults_of_helper": "cases._defaulted changed: its defaults",
+    "case_function_of_exec": "cases.made changed: its code",
+    "case_base_class": "cases.Inheriting changed",
+    "case_compiled_lambda": "no stored entry is for this: the code of the function changed",
+    "case_global": "SCALE == 2.0 no longer holds: now 3.0",
+}
+"""What the report says of stored entries that are of no use."""
+
+
+def test_a_second_process_traces_what_changed_says_why_and_computes_what_eager_does(folder):
+    first, second = runs(folder)
     assert len(first) == len(second) > 40
     assert not wrong(first)
     assert not wrong(second)
+    assert_as_it_was(second)
+    assert_changed(second)
+    for case, words in REASONS.items():
+        assert any(words in text for text in second[case]["notices"]), second[case]["notices"]
 
 
-@of_two_processes
-def test_what_is_as_it_was_is_not_traced(runs):
-    _, second = runs
+def assert_as_it_was(second):
+    """What is as it was is not traced."""
     stays = [name for name in second if name.endswith(("_stays", "_stay"))]
     assert len(stays) > 5
     if sys.version_info >= (3, 12):  # comprehensions are part of the code, and may show orders
@@ -89,29 +97,11 @@ def test_what_is_as_it_was_is_not_traced(runs):
     assert traced == []
 
 
-@of_two_processes
-def test_what_changed_is_traced(runs):
-    _, second = runs
+def assert_changed(second):
+    """What changed is traced."""
     values = {"case_buffer"}  # the values of tensors are inputs
     changed = [n for n in second if not n.endswith(("_stays", "_stay")) and n not in values]
     assert [name for name in changed if not second[name]["traced"]] == []
-
-
-@pytest.mark.parametrize(
-    ("case", "words"),
-    [
-        ("case_edited_helper", "case_helpers.py changed"),
-        ("case_defaults_of_helper", "cases._defaulted changed: its defaults"),
-        ("case_function_of_exec", "cases.made changed: its code"),
-        ("case_base_class", "cases.Inheriting changed"),
-        ("case_compiled_lambda", "no stored entry is for this: the code of the function changed"),
-        ("case_global", "SCALE == 2.0 no longer holds: now 3.0"),
-    ],
-)
-@of_two_processes
-def test_a_report_says_why_a_stored_entry_was_of_no_use(runs, case, words):
-    _, second = runs
-    assert any(words in text for text in second[case]["notices"]), second[case]["notices"]
 
 
 @pytest.mark.slow

@@ -31,30 +31,20 @@ def _compiled(which: str, folder: Path, target: str = "cuda:90") -> dict[str, di
     return json.loads(done.stdout.splitlines()[-1])
 
 
-of_the_sample = pytest.mark.xdist_group("the compiled sample")
-"""The tests of one fixture that takes long, which is made once."""
+WIDE = ("softmax bf16", "softmax f32", "layer norm", "bias gelu", "swiglu", "swiglu f32")
 
 
-@pytest.fixture(scope="module")
-def sample(tmp_path_factory) -> dict[str, dict[str, int]]:
-    return _compiled("sample", tmp_path_factory.mktemp("compile"))
-
-
-@of_the_sample
-def test_no_kernel_of_the_sample_spills(sample) -> None:
+def test_no_kernel_of_the_sample_spills_and_contiguous_accesses_are_16_bytes_wide(
+    tmp_path: Path,
+) -> None:
+    sample = _compiled("sample", tmp_path)
     assert len(sample) == 18
     assert {name: k["spills"] for name, k in sample.items() if k["spills"]} == {}
     crowded = {n: k for n, k in sample.items() if k["registers"] * k["warps"] * 32 > 65536}
     assert crowded == {}
-
-
-@pytest.mark.parametrize(
-    "name", ["softmax bf16", "softmax f32", "layer norm", "bias gelu", "swiglu", "swiglu f32"]
-)
-@of_the_sample
-def test_contiguous_accesses_are_16_bytes_wide(sample, name: str) -> None:
-    assert sample[name]["wide loads"] > 0
-    assert sample[name]["wide stores"] > 0
+    for name in WIDE:
+        assert sample[name]["wide loads"] > 0, name
+        assert sample[name]["wide stores"] > 0, name
 
 
 @pytest.mark.slow
