@@ -132,7 +132,11 @@ def ran(function, *args):
 
 
 def check(function, compiled, *args):
-    torch.testing.assert_close(ran(compiled, *args), ran(function, *args), rtol=0, atol=0)
+    try:
+        wanted = ran(function, *args)
+    except Exception as error:  # interpreters of older versions cannot run all of them
+        pytest.skip(f"eager: {error}")
+    torch.testing.assert_close(ran(compiled, *args), wanted, rtol=0, atol=0)
 
 
 def graphs(compiled):

@@ -55,7 +55,10 @@ def test_operators_in_three_sizes_are_one_program(name):
 @pytest.mark.parametrize("name", CALLED_IN_THREE_SIZES)
 @pytest.mark.sampled(4)
 def test_operators_without_loops_are_one_program_too(name):
-    verdict = sizes.check(next(samples.operators(name)), torch.float32, 2)
+    op = next(iter(samples.operators(name)), None)
+    if op is None:
+        pytest.skip(f"torch {torch.__version__} has no {name}")
+    verdict = sizes.check(op, torch.float32, 2)
     assert verdict.outcome is Outcome.EXTERNAL, verdict.detail
 
 

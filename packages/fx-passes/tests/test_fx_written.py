@@ -85,7 +85,7 @@ def own_memory(x, a, b):
 
 PROGRAMS = {
     "between": lambda x, a, b: (collect(a, x * 2), collect(a, (a * 2).relu()), x + a)[-1],
-    "list": lambda x, a, b: spread([a, b], x.sin()) + a,
+    "list": lambda x, a, b: spread([a, b], x.sin(), None) + a,
     "optional": lambda x, a, b: spread([a], x, b, scale=3.0) * b,
     "expanded source": lambda x, a, b: (collect(a, x[:1].expand(4)), a * 2)[-1],
     "returned": returned,
@@ -94,7 +94,7 @@ PROGRAMS = {
     "fresh": lambda x, a, b: (made := torch.empty_like(x), into(made, x), made * 2)[-1],
     "views of fresh memory": views_of_fresh_memory,
     "sizes of fresh memory": sizes_of_fresh_memory,
-    "halves of one": lambda x, a, b: (spread([a[:2], a[2:]], x[:2]), a * 2)[-1],
+    "halves of one": lambda x, a, b: (spread([a[:2], a[2:]], x[:2], None), a * 2)[-1],
     "columns of one": lambda x, a, b: (spread([a[::2]], x[:2], a[1::2]), a * 2)[-1],
 }
 
@@ -168,7 +168,7 @@ def test_memory_that_is_written_to_twice_or_read_is_refused(program):
 def test_gradients_flow_around_a_call():
     def program(x, a, b):
         hidden = torch.tanh(x)
-        spread([a], x.detach())
+        spread([a], x.detach(), None)
         return (hidden * a).sum()
 
     examples = [inputs()[0].requires_grad_(), *inputs()[1:]]

@@ -77,6 +77,8 @@ class Seeds:
     """How many states have been read."""
     set_count: int = 0
     draw_count: int = 0
+    in_graph: bool = False
+    """Whether a node of the graph sets the generators."""
 
     def note(self, state: TraceState, node: fx.Node) -> None:
         """Note a new node. Raises TraceBreakError for one that draws after what sets a generator
@@ -87,10 +89,10 @@ class Seeds:
             node.graph.erase_node(node)
             raise TraceBreakError("GB0002", "what may draw, after a generator was seeded")
         self.draw_count += 1
+        if not self._is_ordered(state) if self.after else self.in_graph and _is_on_gpu(node):
+            node.graph.erase_node(node)
+            raise TraceBreakError("GB0002", "random numbers after a generator was seeded")
         if self.after:
-            if not self._is_ordered(state):
-                node.graph.erase_node(node)
-                raise TraceBreakError("GB0002", "random numbers after a generator was seeded")
             with node.graph.inserting_before(node):
                 self._put_into_graph(state)
         self.has_drawn = True
@@ -164,8 +166,9 @@ class Seeds:
 
     def _is_ordered(self, state: TraceState) -> bool:
         """Whether nodes of the graph may set the generator; what a GPU runs may be recorded."""
-        ordered = state.policy.orders_draws and state.scope.parent is None
-        return ordered and not torch.cuda.is_available()
+        if not state.policy.orders_draws or state.scope.parent is not None:
+            return False
+        return not (torch.cuda.is_available() and any(map(_is_on_gpu, state.graph.nodes)))
 
     def _put_into_graph(self, state: TraceState) -> None:
         """Make nodes of what was to set the generator after the graph."""
@@ -176,6 +179,7 @@ class Seeds:
             with state.fake_mode:
                 node.meta["val"] = random_ops.nothing()
             state.mark(node)
+            self.in_graph = True
         self.after.clear()
         self.has_drawn = True  # what sets the generator from now on comes after it
 
@@ -264,6 +268,11 @@ class Seeds:
 def _waits(record: Record) -> bool:
     """Whether a generator of the caller's is set after the graph."""
     return record.is_moved and record.is_outside
+
+
+def _is_on_gpu(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.is_cuda
 
 
 def _comes_first(state: TraceState, setting: Setting) -> bool:
