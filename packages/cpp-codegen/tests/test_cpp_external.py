@@ -50,6 +50,9 @@ CALLS = {
     "nll_loss": call(A.nll_loss_forward.default, X, torch.tensor([0, 5, 2, 1, 1]), None, 1, -100),
     "upsample, by size": call(A.upsample_nearest2d.vec, IMAGE, [4, 5], None),
     "upsample, by scales": call(A.upsample_bilinear2d.vec, IMAGE, None, False, [1.5, 2.0]),
+    "oneDNN's product": call(
+        *(torch.ops.mkldnn._linear_pointwise.default, X, rand(4, 6), None, "none", [], "")
+    ),
     "rand": call(A.rand.default, [3, 4]),
     "rand, with all options": call(
         A.rand.default,

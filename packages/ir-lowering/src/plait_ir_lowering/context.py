@@ -43,6 +43,9 @@ class LoweringOptions:
     own_products: bool = True
     """Products of matrices of few rows, and of small ones, become loops on CPUs where these are
     measured to be faster; see `rules/own_products.py`."""
+    onednn_products: bool | None = None
+    """Large products of float32 matrices call oneDNN, not MKL, on CPUs; None does so where it is
+    faster on this machine; see `rules/onednn_products.py`."""
     exact: bool = False
     """Only what loops compute to eager's last bit becomes loops; see `exact.py`."""
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 NOTHING, TENSOR, BITS, PRESENT, LIST, STRING = range(6)
 
+_TORCHS_OWN = ("aten::", "mkldnn::")
+"""How names of operators begin that have no effects of which torch's schemas do not tell."""
 _MEMORY_FORMATS = {
     "contiguous_format": 0,
     "preserve_format": 1,
@@ -56,7 +58,7 @@ class Encoded:
 
 def encode_call(call: CallExtern) -> Encoded:
     """Raises NotEncodable where only Python can make the call."""
-    if not call.op.startswith("aten::"):
+    if not call.op.startswith(_TORCHS_OWN):
         # An operator of the user's may print or count; where it raises, it must run once.
         raise NotEncodable(call.op)
     schema = overload_of(call)._schema

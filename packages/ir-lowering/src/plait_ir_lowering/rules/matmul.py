@@ -14,6 +14,7 @@ from plait_ir_lowering.ir.ops import PARTS, ReductionKind
 from plait_ir_lowering.ir.values import Value
 from plait_ir_lowering.registry import Lowered, lowers
 from plait_ir_lowering.rules.complex_formulas import op
+from plait_ir_lowering.rules.onednn_products import is_onednn, onednn_call
 from plait_ir_lowering.rules.own_products import is_own
 from plait_ir_lowering.rules.reductions import complex_sum, products_dtype
 from plait_ir_lowering.tensors import TensorExpr, dimensions
@@ -77,7 +78,15 @@ def mm(ctx: LoweringContext, a: TensorExpr, b: TensorExpr) -> Lowered:
         return None  # an error, which ATen raises
     if _is_loops(ctx, a, b):
         return _finish(ctx, _product(ctx, a, b))
-    return _call(ctx, "mm", (_ref(ctx, a, 0), _ref(ctx, b, 1)))
+    return ctx.define(_mm(ctx, a, b, 0), ctx.result)
+
+
+def _mm(ctx: LoweringContext, a: TensorExpr, b: TensorExpr, position: int) -> ExternCall:
+    """The call that multiplies two matrices; `position` is that of the first argument."""
+    refs = (_ref(ctx, a, position), _ref(ctx, b, position + 1))
+    if is_onednn(ctx, a, b):
+        return onednn_call(ctx, *refs, None)
+    return ExternCall("aten::mm", "out", refs, out_variant=True)
 
 
 @lowers("_int_mm", kind="external call, loops if small")
@@ -125,11 +134,13 @@ def addmm(
         return None
     if _is_loops(ctx, a, b):
         return _finish(ctx, _product(ctx, a, b), _adding(bias, beta, alpha))
-    refs = (_ref(ctx, a, 1), _ref(ctx, b, 2))
     if a.dtype.is_reduced_precision or not ctx.feeds_loops:
-        return _call(ctx, "addmm", (_ref(ctx, bias, 0), *refs, beta, alpha))
-    call = ExternCall("aten::mm", "out", refs, out_variant=True)
-    product = ctx.define(call, ctx.result, "mm")
+        refs = (_ref(ctx, bias, 0), _ref(ctx, a, 1), _ref(ctx, b, 2))
+        adds_rows = beta == alpha == 1 and bias.shape == b.shape[1:]
+        if adds_rows and is_onednn(ctx, a, b):
+            return ctx.define(onednn_call(ctx, *refs[1:], refs[0]), ctx.result)
+        return _call(ctx, "addmm", (*refs, beta, alpha))
+    product = ctx.define(_mm(ctx, a, b, 1), ctx.result, "mm")
     return _finish(ctx, product, _adding(bias, beta, alpha))
 
 
