@@ -106,10 +106,6 @@ def steady(name: str, systems: Sequence[str], seconds: float) -> dict[str, Any]:
     runners: dict[str, Callable[[], Any]] = {
         system: functools.partial(case.step, each) for system, each in functions.items()
     }
-    if "plait" in functions:
-        from plait_bytecode_tracer import wait_for_native_guards
-
-        wait_for_native_guards()  # they are compiled beside the first calls
     if workload(name).bytes_bound:
         runners["copy"] = _copy(case.moved_bytes())
     times = _interleaved(runners, seconds)
@@ -160,6 +156,10 @@ def _interleaved(runners: dict[str, Callable[[], Any]], seconds: float) -> dict[
     for run in runners.values():
         for _ in range(3):
             run()
+    if "plait" in runners:
+        from plait_bytecode_tracer import wait_for_native_guards
+
+        wait_for_native_guards()  # they are compiled beside the first calls
     begun = time.perf_counter()
     while time.perf_counter() - begun < seconds or len(next(iter(times.values()))) < 10:
         for system, run in runners.items():

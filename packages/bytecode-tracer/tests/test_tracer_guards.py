@@ -238,6 +238,48 @@ def test_torch_compiler_is_not_imported():
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+AFTER_TORCH_COMPILER = """
+import copy
+import torch
+from torch._dynamo.mutation_guard import install_generation_tagging_init
+from plait_bytecode_tracer import CompiledFunction
+
+class Stack(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x):
+        for layer in self.layers[:2]:  # another list is made
+            x = layer(x)
+        return copy.copy(self.layers[2])(x)
+
+model, x = Stack(), torch.randn(2, 4)
+f = CompiledFunction(lambda x: model(x), lambda g, i, c: g.forward)
+expected = model(x)
+assert torch.equal(f(x), expected) and not f.breaks, f.breaks
+before = torch.nn.Module.__init__
+install_generation_tagging_init()
+assert torch.nn.Module.__init__ is not before
+for _ in range(2):
+    assert torch.equal(f(x), expected) and not f.breaks, f.breaks
+assert len(f.entries) == 2, f.eager_reason
+
+def made(x):
+    layer = torch.nn.Identity()
+    layer.scale = 2.0
+    return layer, layer(x) * layer.scale
+
+layer, value = CompiledFunction(made, lambda g, i, c: g.forward)(x)
+assert type(layer) is torch.nn.Identity and layer.scale == 2.0 and torch.equal(value, x * 2)
+"""
+
+
+def test_modules_are_made_in_the_graph_once_torch_compiler_has_run():
+    """From then on `Module.__init__` and `__setstate__` are functions of its own."""
+    subprocess.run([sys.executable, "-c", AFTER_TORCH_COMPILER], check=True)
+
+
 def test_a_long_assumption_is_told_in_brief():
     table = {f"key{n}": n for n in range(500)}
 

@@ -53,6 +53,9 @@ _INLINED = frozenset(
         *("validate_subgraph_args_types", "canonicalize_dim", "canonicalize_dims"),
         *("_pack_kwargs", "_unpack_kwargs"),
         *("mark_static_address", "stack_module_state", "construct_stacked_leaf", "functional_call"),
+        # Once torch's compiler has run, these stand for what modules are made and restored by.
+        "install_generation_tagging_init.<locals>.patched_init",
+        "install_generation_tagging_init.<locals>.patched_setstate",
     }
 )
 """Functions of these modules that only make functions, or lead to some that have rules."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import TORCH_FOLDER, Frame, constant
+from plait_bytecode_tracer.rules.registry import named_rule
 from plait_bytecode_tracer.values.plain import is_empty
 from plait_bytecode_tracer.values.variables import Known, Variable
 
@@ -37,3 +38,13 @@ def call_marked(
         return frame.call(Known(wrapped), args, kwargs)
     name = getattr(wrapped, "__qualname__", type(wrapped).__name__)
     raise TraceBreakError("GB0002", f"a call of {name}, which torch.compiler.disable leaves out")
+
+
+@named_rule("torch._dynamo.mutation_guard", "GenerationTracker.tag")
+def tag_module(frame: Frame, tracker: Variable, module: Variable) -> Variable:
+    """Torch's compiler notes which modules are made while it traces; it does not trace this call.
+
+    From its first use on, `torch.nn.Module.__init__` is a function that calls the one before it,
+    and then this.
+    """
+    return constant(None)
