@@ -10,6 +10,7 @@ import torch
 from cpp_graphs import CPU, both, buffer, pointwise_graph, reduction_graph
 
 from plait_cpp_codegen import build
+from plait_cpp_codegen.kernels.plan import fitting_lanes
 from plait_ir_lowering import (
     Buffer,
     CheckedIndex,
@@ -24,6 +25,7 @@ from plait_ir_lowering import (
     Op,
     Pointwise,
     ReductionKind,
+    Sym,
     TensorRef,
     Var,
     as_index,
@@ -51,6 +53,21 @@ def test_reductions(shape, axes):
     actual, expected = both(reduction_graph(x, chosen, kinds), [x])
     for kind, a, e in zip(kinds, actual, expected, strict=True):
         torch.testing.assert_close(a, e, rtol=1e-5, atol=1e-5, msg=f"{kind} {a} {e}")
+
+
+@pytest.mark.parametrize(
+    ("columns", "lanes"), [(4, 4), (8, 8), (12, 4), (20, 16), (24, 8), (31, 8), (3, 16), (48, 16)]
+)
+def test_vectors_are_as_wide_as_leaves_the_fewest_steps_of_a_row(columns, lanes):
+    """Of 8 of a group's 64 channels beside each other one vector, not 8 points."""
+    x = torch.randn(40, 3 * columns)[:, :columns]
+    graph = reduction_graph(x, [0, 1], [ReductionKind.SUM, ReductionKind.MAX])
+    (actual, expected) = both(graph, [x])
+    for a, e in zip(actual, expected, strict=True):
+        torch.testing.assert_close(a, e, rtol=1e-5, atol=1e-4)
+    row, plain = Var("r0", columns), Var("r0", Sym("s").expr)
+    assert fitting_lanes(row, 16) == lanes
+    assert fitting_lanes(plain, 16) == 16
 
 
 @pytest.mark.parametrize("axes", [[], [0, 1], [1, 2], [0, 2], [0, 1, 2]], ids=str)

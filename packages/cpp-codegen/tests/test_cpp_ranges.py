@@ -80,6 +80,22 @@ def test_coordinates_that_jump_are_cut_where_they_do(stride, divisor):
                     assert evaluate(index, {"i0": at}) == evaluate(expr, {"i0": at})
 
 
+def test_coordinates_that_jump_where_memory_does_not_stay_whole():
+    """As of images with channels last, whose points are numbered as they lie."""
+    sizes, i = (2, 3, 4, 4), Var("i0", 96)
+    at = i.expr
+    index = (at // 48, at % 3, (at // 12) % 4, (at // 3) % 4)
+    layout = Layout.of(sizes, (48, 1, 12, 3))
+    store = Store("p1", index, Domain.OUTER, Load("p0", index, DType.f32))
+    assert ranges([store], i, {"p0": layout, "p1": layout}) == []
+    padded = Masked(compared("lt", at, 48), Load("p0", index, DType.f32), ZERO)
+    parts = ranges([Store("p1", index, Domain.OUTER, padded)], i, {"p0": layout, "p1": layout})
+    assert [(part.begin, part.end) for part in parts] == [(0, 48), (48, 96)]
+    for part in parts:
+        (statement,) = part.statements
+        assert layout.linear(statement.plain_index) is at
+
+
 def test_loops_without_borders_stay_whole():
     i, j = Var("i0", 9), Var("i1", 9)
     load = Load("p0", [i.expr], DType.f32)

@@ -122,6 +122,15 @@ def left(module, x):
     return result
 
 
+def test_group_norms_take_images_as_they_lie():
+    """Groups are parts of the channels, and no dimension joins these with pixels."""
+    module = two(nn.GroupNorm(2, 8), nn.SiLU(), nn.GroupNorm(8, 8)).eval()
+    with torch.no_grad():
+        images = image_layouts(left(module, torch.randn(2, 4, 16, 16)).graph)
+    restored = [image for image in images if image.role is ImageRole.RESTORED]
+    assert len(restored) == 1, summarize_layouts(images)  # the result
+
+
 def image(*size, dtype=torch.float32):
     return torch.randn(*size, dtype=dtype, generator=torch.Generator().manual_seed(0))
 

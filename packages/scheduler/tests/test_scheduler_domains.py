@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait_ir_lowering import IndexExpr, Layout, Var, as_index, evaluate
+from plait_ir_lowering import IndexExpr, Layout, Var, as_index, evaluate, stride_of
 from plait_scheduler.domains import (
     at_position,
     divide,
@@ -125,6 +125,15 @@ def test_splitting_keeps_every_value(made: tuple[tuple[Var, ...], IndexExpr]) ->
     before = [evaluate(expr, point) for point in _points(domain)]
     moved = move(expr, values)
     assert [evaluate(moved, point) for point in _points(split)] == before
+
+
+def test_inner_parts_are_split_as_little_as_what_they_are_parts_of() -> None:
+    """An image of twice the size is read at `w // 2`: pairs are too short for loops."""
+    r = Var("r", 3 * 32 * 32)
+    place = r.expr // 1024 * 256 + (r.expr // 64) % 16 * 16 + (r.expr // 2) % 16
+    split, values = split_variables([place], (r,), {r: 4})
+    assert [var.extent.as_int() for var in split] == [48, 64]
+    assert stride_of(values[r], split[-1]) is as_index(1)
 
 
 @given(

@@ -306,19 +306,23 @@ def split_variables(
 ) -> tuple[tuple[Var, ...], Substitution]:
     """Split variables so that `//` and `%` by constants leave the accesses.
 
-    `least` are the fewest points that the inner part of a variable must keep. Returns the new
-    domain, row-major the same, and the old variables in terms of it.
+    `least` are the fewest points that the inner part of a variable must keep, also once it is an
+    inner part itself. Returns the new domain, row-major the same, and the old variables in terms of
+    it.
     """
     variables = list(domain)
+    kept = dict(least or {})
     values: Substitution = {}
     current = list(accesses)
     for step in range(_MAX_SPLITS):
-        choice = _split_choice(current, variables, least or {})
+        choice = _split_choice(current, variables, kept)
         if choice is None:
             break
         var, inner = choice
         high = Var(f"{var.name}.{step}h", var.extent.as_int() // inner)
         low = Var(f"{var.name}.{step}l", inner)
+        if var in kept:
+            kept[low] = kept[var]
         change: Substitution = {var: high.expr * inner + low.expr}
         place = variables.index(var)
         variables[place : place + 1] = [high, low]

@@ -115,7 +115,8 @@ class ColumnWriter(BodyWriter):
         """The ranges of the vector variable that have code of their own; all of it is one."""
         vector = self.kernel.outer[-1]
         if not self.kernel.inner:
-            found = ranges(self.kernel.statements, vector)
+            layouts = {param.name: param.layout for param in self.kernel.params}
+            found = ranges(self.kernel.statements, vector, layouts)
             if found:
                 return found
         return [Range(0, 0, self.kernel.statements)]

@@ -49,6 +49,8 @@ _COMPUTED_COST = 6.0
 _SCATTER_COST = 12.0
 """Of storing elements that lie apart: those that are read so can be read in tiles."""
 _UNIFORM_COST = 0.5
+_FEWEST_LANES = 4
+"""Narrower vectors gain little over single points."""
 _LONG_ROW = 1024
 """Bytes that a row has at least where a vector holds as many as it can."""
 _OF_BYTES = frozenset(
@@ -88,6 +90,8 @@ def plan_loops(kernel: Kernel, vector_bytes: int, choices: Choices = RULE) -> Lo
         lanes = 1  # coordinates would be taken out of vectors again, one by one
     if along_rows and _carries(kernel) and not _is_heavy(kernel):
         lanes = 1  # and so would what is carried from lane to lane
+    if along_rows and vector is not None:
+        lanes = fitting_lanes(vector, lanes)
     if not along_rows and vector is not None and vector is not kernel.outer[-1]:
         order = tuple(v for v in kernel.outer if v is not vector)
         kernel = replace(kernel, outer=(*order, vector))
@@ -133,6 +137,19 @@ def _lanes(kernel: Kernel, vector_bytes: int) -> int:
             ):
                 width = 8
     return max(vector_bytes // width, 1)
+
+
+def fitting_lanes(row: Var, lanes: int) -> int:
+    """So many lanes that a row takes the fewest steps: what is left over behind its last vector is
+    done point by point."""
+    if not row.extent.is_constant:
+        return lanes
+    extent, narrower = row.extent.as_int(), lanes
+    while narrower >= 2 * _FEWEST_LANES:
+        narrower //= 2
+        if sum(divmod(extent, narrower)) < sum(divmod(extent, lanes)):
+            lanes = narrower
+    return lanes
 
 
 def _is_of_bytes(kernel: Kernel, vector: Var | None) -> bool:

@@ -10,7 +10,7 @@ loop is cut at these borders; what is left of most parts is a plain copy:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from plait_cpp_codegen.kernels.positions import position
@@ -19,6 +19,7 @@ from plait_ir_lowering import (
     Const,
     DType,
     IndexExpr,
+    Layout,
     Load,
     Masked,
     Op,
@@ -59,17 +60,24 @@ class Range:
     statements: tuple[Statement, ...]
 
 
-def ranges(statements: Sequence[Statement], var: Var) -> list[Range]:
-    """The parts of the loop over `var`, in order; none where it stays in one piece."""
+def ranges(
+    statements: Sequence[Statement], var: Var, layouts: Mapping[str, Layout] | None = None
+) -> list[Range]:
+    """The parts of the loop over `var`, in order; none where it stays in one piece.
+
+    Where the coordinates of an access jump and its place in memory, by `layouts`, does not, they
+    stay as they are: taken apart, they would not add up to that place.
+    """
+    known = layouts or {}
     if not var.extent.is_constant:
         return []
     extent = var.extent.constant
-    cuts = sorted({cut for cut in _cuts(statements, var) if 0 < cut < extent})
+    cuts = sorted({cut for cut in _cuts(statements, var, known) if 0 < cut < extent})
     if not cuts or len(cuts) > _MOST_CUTS:
         return []
     found = []
     for begin, end in zip((0, *cuts), (*cuts, extent), strict=True):
-        found.append(Range(begin, end, _within(statements, var, begin, end)))
+        found.append(Range(begin, end, _within(statements, var, begin, end, known)))
     size = sum(_size(part.statements) for part in found)
     return found if size <= _GROWTH * _size(statements) else []
 
@@ -83,7 +91,19 @@ def _values(statements: Sequence[Statement]) -> Iterator[Value]:
         yield from post_order([statement.value])
 
 
-def _cuts(statements: Sequence[Statement], var: Var) -> Iterator[int]:
+def _is_straight(
+    buffer: str, index: Sequence[IndexExpr | Value], var: Var, layouts: Mapping[str, Layout]
+) -> bool:
+    """Whether an access goes through memory by steps of one length along `var`."""
+    places = [at for at in index if isinstance(at, IndexExpr)]
+    if buffer not in layouts or len(places) < len(index):
+        return False
+    return stride_of(layouts[buffer].linear(places), var) is not None
+
+
+def _cuts(
+    statements: Sequence[Statement], var: Var, layouts: Mapping[str, Layout]
+) -> Iterator[int]:
     """Where conditions that keep loads from being performed change, and coordinates jump."""
     for value in _values(statements):
         if isinstance(value, Masked) and any(
@@ -91,7 +111,7 @@ def _cuts(statements: Sequence[Statement], var: Var) -> Iterator[int]:
         ):
             for part in post_order([value.mask]):
                 yield from _changes(part, var)
-        elif isinstance(value, Load):
+        elif isinstance(value, Load) and not _is_straight(value.buffer, value.index, var, layouts):
             for index in value.index:
                 if isinstance(index, IndexExpr):
                     yield from _jumps(index, var)
@@ -152,7 +172,11 @@ def _divided(expr: IndexExpr, var: Var) -> Iterator[tuple[Atom, tuple[int, int],
 
 
 def _within(
-    statements: Sequence[Statement], var: Var, begin: int, end: int
+    statements: Sequence[Statement],
+    var: Var,
+    begin: int,
+    end: int,
+    layouts: Mapping[str, Layout],
 ) -> tuple[Statement, ...]:
     """The statements where `var` lies in a range."""
 
@@ -181,8 +205,21 @@ def _within(
             return Const(first, DType.bool_) if same else None
         return folded(value)
 
-    memo: dict[Value, Value] = {}
-    return tuple(_with_value(s, rewrite(s.value, leaf, index, memo), index) for s in statements)
+    memo: dict[Value, Value] = {
+        value: value
+        for value in _values(statements)
+        if isinstance(value, Load) and _is_straight(value.buffer, value.index, var, layouts)
+    }
+
+    def places(statement: Statement) -> Callable[[IndexExpr], IndexExpr]:
+        is_store = isinstance(statement, Store)
+        straight = is_store and _is_straight(statement.param, statement.index, var, layouts)
+        return (lambda expr: expr) if straight else index
+
+    return tuple(
+        _with_value(each, rewrite(each.value, leaf, index, memo), places(each))
+        for each in statements
+    )
 
 
 def _is_same(line: tuple[int, int], begin: int, end: int) -> bool:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from plait_fx_passes.decompositions.precision import parameter_dtype, wide
+from plait_fx_passes.layouts import surely_equal
 from plait_fx_passes.record.recorder import Rule
 
 aten = torch.ops.aten
@@ -128,11 +129,17 @@ def group_norm(
     groups: int,
     eps: float,
 ) -> object:
-    """Half precision is computed in float32; the statistics are kept in what weights have."""
+    """Half precision is computed in float32; the statistics are kept in what weights have.
+
+    Channels and pixels stay dimensions of their own, so that images may be laid out with channels
+    last without a copy.
+    """
     if not x.dtype.is_floating_point or x.numel() == 0 or not x.is_contiguous():
         return NotImplemented
-    grouped = wide(x).view(batch, groups, channels // groups * pixels)
-    var, mean = aten.var_mean.correction(grouped, [2], correction=0, keepdim=True)
+    image = surely_equal(x.shape[:2], (batch, channels))
+    grouped = wide(x).view(batch, groups, channels // groups, *(x.shape[2:] if image else [pixels]))
+    axes = list(range(2, grouped.dim()))
+    var, mean = aten.var_mean.correction(grouped, axes, correction=0, keepdim=True)
     inverse = torch.rsqrt(var + eps)
     out = ((grouped - mean) * inverse).view(x.shape)
     if weight is not None:
