@@ -212,8 +212,9 @@ def _within(
     }
 
     def places(statement: Statement) -> Callable[[IndexExpr], IndexExpr]:
-        is_store = isinstance(statement, Store)
-        straight = is_store and _is_straight(statement.param, statement.index, var, layouts)
+        if not isinstance(statement, Store):
+            return index
+        straight = _is_straight(statement.param, statement.index, var, layouts)
         return (lambda expr: expr) if straight else index
 
     return tuple(
