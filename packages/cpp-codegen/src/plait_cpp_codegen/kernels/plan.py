@@ -32,6 +32,7 @@ from plait_scheduler import (
     EXPENSIVE,
     Accumulate,
     Attend,
+    Domain,
     Kernel,
     Let,
     Phase,
@@ -85,7 +86,8 @@ def plan_loops(kernel: Kernel, vector_bytes: int, choices: Choices = RULE) -> Lo
         vector_bytes //= 2
     kernel = _merge(_merge(kernel, "outer"), "inner")
     vector, along_rows = _choose(kernel)
-    lanes = vector_bytes if _is_of_bytes(kernel, vector) else _lanes(kernel, vector_bytes)
+    vectors = [s for s in kernel.statements if not (along_rows and _runs_once(s))]
+    lanes = vector_bytes if _is_of_bytes(kernel, vector) else _lanes(vectors, vector_bytes)
     if vector is not None and scatters_lanes(kernel, vector) and not _is_heavy(kernel):
         lanes = 1  # coordinates would be taken out of vectors again, one by one
     if along_rows and _carries(kernel) and not _is_heavy(kernel):
@@ -119,10 +121,16 @@ def offsets(kernel: Kernel, statements: Sequence[Statement]) -> list[tuple[Index
     return found
 
 
-def _lanes(kernel: Kernel, vector_bytes: int) -> int:
-    """Lanes of the widest arithmetic type; one where lanes would need each other."""
+def _runs_once(statement: Statement) -> bool:
+    """Whether a statement runs once for a row: along rows in a single lane."""
+    return isinstance(statement, Let | Store) and statement.domain is Domain.OUTER
+
+
+def _lanes(statements: Sequence[Statement], vector_bytes: int) -> int:
+    """Lanes of the widest arithmetic type of what vectors compute; one where lanes would need each
+    other."""
     width = 4
-    for statement in kernel.statements:
+    for statement in statements:
         if isinstance(statement, Reduce) and statement.kind.value.startswith("arg"):
             if statement.value.dtype is DType.bool_:
                 return 1
