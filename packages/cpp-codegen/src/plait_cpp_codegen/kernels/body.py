@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import field
 
 from plait_cpp_codegen.kernels.index import c_index, kernel_index
+from plait_cpp_codegen.kernels.past import past_caches
 from plait_cpp_codegen.kernels.plan import LoopPlan, extent_of, spelled
 from plait_cpp_codegen.kernels.reductions import accumulate, summed_product
 from plait_cpp_codegen.kernels.scans import across_rows, along_row
@@ -65,6 +66,7 @@ class BodyWriter:
             hoisted=None if inner_loops else self.hoisted,
             shared={} if inner_loops else self.shared,
             tables=self.tables,
+            past=past_caches(self.plan),
         )
 
     def inner_body(

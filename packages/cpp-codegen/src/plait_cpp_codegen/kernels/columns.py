@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from plait_cpp_codegen.kernels.body import BodyWriter, scans_of
 from plait_cpp_codegen.kernels.index import kernel_index
 from plait_cpp_codegen.kernels.long_sums import is_long, nested
+from plait_cpp_codegen.kernels.past import behind
 from plait_cpp_codegen.kernels.pieces import indented, prologue
 from plait_cpp_codegen.kernels.plan import extent_of, phases_of
 from plait_cpp_codegen.kernels.ranges import Range, ranges
@@ -32,7 +33,8 @@ class ColumnWriter(BodyWriter):
 
     def body(self) -> str:
         """What runs a range of tasks, with marked sizes."""
-        return "\n".join(indented([*prologue(self.kernel), *self._column_mode()]))
+        lines = [*prologue(self.kernel), *self._column_mode(), *behind(self.plan)]
+        return "\n".join(indented(lines))
 
     def _column_mode(self) -> list[str]:
         outer = self.kernel.outer

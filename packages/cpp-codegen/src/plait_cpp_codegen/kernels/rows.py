@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from plait_cpp_codegen.kernels.body import BodyWriter, id_of, phase_name, scans_of
 from plait_cpp_codegen.kernels.index import kernel_index
 from plait_cpp_codegen.kernels.long_sums import STEPS, below, is_long, nested, terms
+from plait_cpp_codegen.kernels.past import behind
 from plait_cpp_codegen.kernels.pieces import indented, prologue
 from plait_cpp_codegen.kernels.reductions import POSITIONS, accumulator, join, start
 from plait_cpp_codegen.kernels.scans import states_along
@@ -25,7 +26,7 @@ class RowWriter(BodyWriter):
 
     def body(self) -> str:
         """What runs a range of tasks, with marked sizes."""
-        return "\n".join(indented([*prologue(self.kernel), *self._row_mode()]))
+        return "\n".join(indented([*prologue(self.kernel), *self._row_mode(), *behind(self.plan)]))
 
     def _row_mode(self) -> list[str]:
         locals_: dict[str, str] = {}

@@ -58,6 +58,8 @@ class ValueEmitter:
     tables: dict[Value, str] = field(default_factory=dict)
     """C++ pointers to values that stand in a table, at the first lane."""
     positional: dict[Value, bool] = field(default_factory=dict)
+    past: frozenset[str] = frozenset()
+    """The parameters that are written past the caches."""
 
     def emit_computed(self, root: Value) -> str:
         """The C++ name of `root`'s value, of the type that it is computed in."""
@@ -302,7 +304,8 @@ class ValueEmitter:
         offset = self.layouts[param].linear(index)
         kind, step = self.stride(offset)
         if kind == "unit":
-            self.lines.append(f"store<L>({param} + {kernel_index(offset)}, {value});")
+            how = "store_past" if param in self.past else "store"
+            self.lines.append(f"{how}<L>({param} + {kernel_index(offset)}, {value});")
             return
         if kind == "irregular":
             place, base = self._at_lane(offset), "0"

@@ -333,6 +333,31 @@ template <int L> INLINE vec<int64_t, L> product_of_words(vec<int64_t, L> a, vec<
 }
 template <int L, class M> INLINE auto load(const M* p) { return Memory<M, L>::load(p); }
 template <int L, class M, class V> INLINE void store(M* p, V x) { Memory<M, L>::store(p, x); }
+// The same past the caches, by whole vectors in their places: what will not be found there again need not be
+// read in order to be overwritten. At the end `stored_past` lets all others see it.
+template <int L, class M, class V> INLINE void store_past(M* p, V x) {
+#if defined(__AVX__)
+  constexpr int bytes = L * sizeof(M);
+  if constexpr (bytes == 32 || (bytes == 64 && WIDE)) {
+    if (__builtin_expect(((uintptr_t)p & (bytes - 1)) == 0, true)) {
+      vec<float, bytes / 4> line; Memory<M, L>::store((M*)&line, x);
+#if defined(__clang__)
+      __builtin_nontemporal_store(line, (vec<float, bytes / 4>*)p);
+#else
+      if constexpr (bytes == 32) __builtin_ia32_movntps256((float*)p, line);
+      else __builtin_ia32_movntps512((float*)p, line);
+#endif
+      return;
+    }
+  }
+#endif
+  store<L>(p, x);
+}
+INLINE void stored_past() {
+#if defined(__AVX__)
+  __builtin_ia32_sfence();
+#endif
+}
 template <int L, class M> INLINE auto load_uniform(const M* p) {
   return spread<L, typename Memory<M, 1>::R>(Memory<M, 1>::load(p));
 }
