@@ -1,5 +1,41 @@
-// log, tanh, erf and sqrt of floats by instructions that only AVX-512 has.
+// exp, log, tanh, erf and sqrt of floats by instructions that only AVX-512 has.
 #if defined(__AVX512F__) && defined(__AVX512VL__)
+// 2^(j/16), by the last four bits of j.
+static const float sixteenths[16] = {1.0f, 1.04427373f, 1.09050775f, 1.13878858f, 1.18920708f, 1.24185777f, 1.29683959f, 1.35425556f,
+                                  1.41421354f, 1.47682619f, 1.54221082f, 1.61049032f, 1.68179286f, 1.75625217f, 1.8340081f, 1.91520655f};
+template <int L> INLINE vec<float, L> sixteenth(vec<int32_t, L> j) {
+  if constexpr (L == 16) {
+    vec<float, 16> all; memcpy(&all, sixteenths, sizeof all);
+#if defined(__clang__)
+    return __builtin_ia32_permvarsf512(all, j);
+#else
+    return __builtin_ia32_permvarsf512_mask(all, j, all, -1);
+#endif
+  } else if constexpr (L == 8) {
+    vec<float, 8> low, high; memcpy(&low, sixteenths, sizeof low); memcpy(&high, sixteenths + 8, sizeof high);
+#if defined(__clang__)
+    return __builtin_ia32_vpermi2varps256(low, j, high);
+#else
+    return __builtin_ia32_vpermt2varps256_mask(j, low, high, -1);
+#endif
+  } else {
+    vec<int32_t, 8> more{}; memcpy(&more, &j, sizeof j);
+    const vec<float, 8> found = sixteenth<8>(more);
+    vec<float, L> y; memcpy(&y, &found, sizeof y); return y;
+  }
+}
+// e^x = 2^n e^r: x = n ln2 + r, 16 n an integer, |r| <= ln2/32. `scaled` takes what n has below the point for
+// 0, and 2 to that comes from a table, at the last bits of what n is taken from. NaN goes through every step.
+template <int L, bool BELOW, bool ABOVE> INLINE vec<float, L> exp_f32(vec<float, L> x) {
+  vec<float, L> c = x;
+  if (!BELOW) c = at_most<L>(c, 89.0f);
+  const vec<float, L> shifted = madd<L>(c, 1.44269504088896341f, 786432.0f), n = shifted - 786432.0f;
+  const vec<float, L> r = madd<L>(n, -1.42860682030941723e-6f, madd<L>(n, -0.693145751953125f, c));
+  const vec<float, L> part = sixteenth<L>(bits_of<L>(shifted));
+  const vec<float, L> p = madd<L>(horner<L>(r, 0.166670308f, 0.500016212f), r * r, r);  // e^r - 1, to 2e-9
+  const vec<float, L> y = madd<L>(p, part, part);
+  return ABOVE ? scaled<L>(y, n) : scaled_above<L>(y, n, x, -104.0f);
+}
 template <int L> INLINE vec<float, L> exponent(vec<float, L> x) {
   if constexpr (L == 16) return __builtin_ia32_getexpps512_mask(x, x, -1, 4);
   else if constexpr (L == 8) return __builtin_ia32_getexpps256_mask(x, x, -1);

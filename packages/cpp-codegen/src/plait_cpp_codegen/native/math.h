@@ -134,17 +134,9 @@ template <int L> INLINE vec<float, L> exp_less_one(vec<float, L> r) {
   vec<float, L> p = horner<L>(r, 1.3814517662e-3f, 8.3687560332e-3f, 4.1668391843e-2f, 1.6666520309e-1f, 4.9999993426e-1f);
   return madd<L>(p, r * r, r);
 }
-// e^x: x = n ln2 + r, |r| <= ln2/2; e^r by a polynomial. NaN goes through every step. Where x is
-// known to be at most 89 (BELOW) or at least -104 (ABOVE), that need not be looked at.
-template <int L, bool BELOW = false, bool ABOVE = false> INLINE vec<float, L> exp_f32(vec<float, L> x) {
-  vec<float, L> c = x;
-  if (!BELOW) c = at_most<L>(c, 89.0f);
-  vec<float, L> n = nearest<L>(c, 1.44269504088896341f);
-  vec<float, L> r = madd<L>(n, -1.42860682030941723e-6f, madd<L>(n, -0.693145751953125f, c));
-  vec<float, L> p = exp_less_one<L>(r) + 1.0f;
-  return ABOVE ? scaled<L>(p, n) : scaled_above<L>(p, n, x, -104.0f);
-}
-// 2^x in the same way; the difference of x and the nearest integer is exact.
+// e^x. Where x is known to be at most 89 (BELOW) or at least -104 (ABOVE), that need not be looked at.
+template <int L, bool BELOW = false, bool ABOVE = false> INLINE vec<float, L> exp_f32(vec<float, L> x);
+// 2^x: by the nearest integer and a polynomial; the difference of x and the nearest integer is exact.
 template <int L> INLINE vec<float, L> exp2_f32(vec<float, L> x) {
   vec<float, L> c = at_most<L>(x, 129.0f);
   vec<float, L> n = nearest<L>(c), r = (c - n) * 0.693147180559945309f;
@@ -174,26 +166,24 @@ template <int L> INLINE vec<float, L> sigmoid_f32(vec<float, L> x) {
   vec<float, L> r = reciprocal<L>(1.0f + e);
   return pick<L>(x < 0.0f, e * r, r);
 }
-// sin and cos: |x| = n pi/2 + r in four steps; far from 0 the C library reduces exactly.
+// sin and cos: |x| = n pi + r, with n a half more than an integer for cos, and a polynomial of r in [-pi/2, pi/2].
+// The first step is exact but for small numbers, whose cosine is hardly changed. Far from 0 the C library reduces.
 template <int L, bool COSINE> __attribute__((noinline, cold)) static void circular_far(const float* x, float* y) {
   for (int l = 0; l < L; ++l)
     if (!(__builtin_fabsf(x[l]) < 8192.0f)) y[l] = (float)(COSINE ? __builtin_cos((double)x[l]) : __builtin_sin((double)x[l]));
 }
 template <int L, bool COSINE> INLINE vec<float, L> circular_f32(vec<float, L> x) {
   vec<float, L> a = magnitude<L>(x);
-  vec<float, L> shifted = madd<L>(a, 0.636619772367581343f, 12582912.0f);
-  vec<int32_t, L> k = bits_of<L>(shifted);  // its last bits are n's
+  vec<float, L> shifted = COSINE ? madd<L>(a, 0.318309886183790672f, -0.5f) + 12582912.0f : madd<L>(a, 0.318309886183790672f, 12582912.0f);
+  vec<int32_t, L> sign = (bits_of<L>(shifted) + (COSINE ? 1 : 0)) << 31;  // of the last bit of n
   vec<float, L> n = shifted - 12582912.0f;
-  vec<float, L> r = madd<L>(n, -4.837512969970703125e-4f, madd<L>(n, -1.5703125f, a));
-  r = madd<L>(n, 1.71512451000588e-15f, madd<L>(n, -7.54979012640433e-8f, r));
-  if (COSINE) k = k + 1;
-  vec<float, L> z = r * r;
-  vec<float, L> s = madd<L>(horner<L>(z, -1.9515295891e-4f, 8.3321608736e-3f, -1.6666654611e-1f) * z, r, r);
-  vec<float, L> c = horner<L>(z, 2.443315711809948e-5f, -1.388731625493765e-3f, 4.166664568298827e-2f);
-  c = madd<L>(c * z, z, -0.5f * z) + 1.0f;
-  vec<int32_t, L> sign = (k & 2) << 30;
+  if (COSINE) n = n + 0.5f;
+  vec<float, L> r = madd<L>(n, 8.74227766e-8f, madd<L>(n, -3.14159274f, a));
+  r = madd<L>(n, 3.43024902e-15f, r);
   if (!COSINE) sign = sign ^ (bits_of<L>(x) & (int32_t)0x80000000);
-  vec<float, L> y = float_of<L>(bits_of<L>(pick<L>((k & 1) != 0, c, s)) ^ sign);
+  vec<float, L> z = r * r;
+  vec<float, L> p = horner<L>(z, 2.6060959e-6f, -1.98097769e-4f, 8.33306927e-3f, -1.66666597e-1f);
+  vec<float, L> y = float_of<L>(bits_of<L>(madd<L>(p * z, r, r)) ^ sign);
   if (__builtin_expect(any<L>(as_mask<L>(!(a < 8192.0f))), false)) {
     float from[L], to[L];
     memcpy(from, &x, sizeof from); memcpy(to, &y, sizeof to);

@@ -1,5 +1,14 @@
-// log, tanh, erf and sqrt of floats on machines without AVX-512.
+// exp, log, tanh, erf and sqrt of floats on machines without AVX-512.
 #if !(defined(__AVX512F__) && defined(__AVX512VL__))
+// e^x: x = n ln2 + r, |r| <= ln2/2; e^r by a polynomial. NaN goes through every step.
+template <int L, bool BELOW, bool ABOVE> INLINE vec<float, L> exp_f32(vec<float, L> x) {
+  vec<float, L> c = x;
+  if (!BELOW) c = at_most<L>(c, 89.0f);
+  vec<float, L> n = nearest<L>(c, 1.44269504088896341f);
+  vec<float, L> r = madd<L>(n, -1.42860682030941723e-6f, madd<L>(n, -0.693145751953125f, c));
+  vec<float, L> p = exp_less_one<L>(r) + 1.0f;
+  return ABOVE ? scaled<L>(p, n) : scaled_above<L>(p, n, x, -104.0f);
+}
 // log x: x = 2^e m, m in [sqrt(1/2), sqrt(2)); the polynomial is Cephes' logf.
 template <int L> INLINE vec<float, L> log_f32(vec<float, L> x) {
   vec<int32_t, L> tiny = x < 1.17549435e-38f;
