@@ -1,10 +1,11 @@
 """Results that are written past the caches.
 
-A store to memory that no cache holds reads the line first, which it then overwrites; stores of whole
-vectors past the caches spare that: a third of the bytes of what reads as much as it writes. What reads the
-result next finds nothing of it near, so only large results go past, of which little would be found anyway.
-Milliseconds to double so many MiB, and with a sum of them right after it, by usual stores and past the
-caches (one thread of an AMD EPYC, Zen 4, 32 MiB of L3; the least of 60 runs in turns):
+A store to memory that no cache holds reads the line first, which it then overwrites; stores of
+whole vectors past the caches spare that: a third of the bytes of what reads as much as it writes.
+What reads the result next finds nothing of it near, so only large results go past, of which little
+would be found anyway. Milliseconds to double so many MiB, and with a sum of them right after it, by
+usual stores and past the caches (one thread of an AMD EPYC, Zen 4, 32 MiB of L3; the least of 60
+runs in turns):
 
     MiB   usual    past   usual, sum   past, sum
       2    0.04    0.04         0.12        0.10

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from plait_cpp_codegen.kernels.body import BodyWriter, id_of, phase_name, scans_of
 from plait_cpp_codegen.kernels.index import kernel_index
 from plait_cpp_codegen.kernels.long_sums import STEPS, below, is_long, nested, terms
+from plait_cpp_codegen.kernels.online import BLOCK, Online, asked_ahead, merged_phases
 from plait_cpp_codegen.kernels.past import behind
 from plait_cpp_codegen.kernels.pieces import indented, prologue
 from plait_cpp_codegen.kernels.reductions import POSITIONS, accumulator, join, start
@@ -31,8 +32,11 @@ class RowWriter(BodyWriter):
     def _row_mode(self) -> list[str]:
         locals_: dict[str, str] = {}
         lines: list[str] = []
-        for phase in self.plan.phases:
-            if phase.domain is Domain.OUTER:
+        merged = merged_phases(self.plan)
+        for phase, joined in merged:
+            if joined is not None:
+                lines += self._online(phase, joined, locals_)
+            elif phase.domain is Domain.OUTER:
                 lines += self._single(phase.statements, dict(locals_))
                 for statement in phase.statements:
                     if isinstance(statement, Let):
@@ -66,29 +70,11 @@ class RowWriter(BodyWriter):
 
     def _row_phase(self, phase: Phase, locals_: dict[str, str]) -> list[str]:
         reduces = [s for s in phase.statements if isinstance(s, Reduce)]
-        lanes = self.plan.lanes
+        lanes, last = self.plan.lanes, self.kernel.inner[-1]
         copies = _ACCUMULATORS if reduces and lanes > 1 else 1
-        spread = {
-            name: f"spread<L, {self.register(name)}>({text})" for name, text in locals_.items()
-        }
-        last = self.kernel.inner[-1]
-        names = "".join(f", auto& acc_{reduce.name}" for reduce in reduces)
-        hoisted = len(self.hoisted)
-        body = self.inner_body(phase, spread, "1", "L")
-        lines = [
-            *self.hoisted[hoisted:],
-            *(line for scan in scans_of(phase) for line in states_along(scan)),
-            f"auto step{phase_name(phase)} = [&](auto lanes, int64_t {last.name}{names}) "
-            "__attribute__((always_inline)) {",
-            "  constexpr int L = decltype(lanes)::value;",
-            *indented(body),
-            "};",
-        ]
+        lines = self._step(phase, locals_)
         for reduce in reduces:
-            for copy in range(copies):
-                kind = accumulator(reduce, lanes)
-                lines.append(f"{kind} {reduce.name}_{copy} = {start(reduce, str(lanes))};")
-            lines.append(f"{accumulator(reduce, 1)} {reduce.name}_tail = {start(reduce, '1')};")
+            lines += _begun(reduce, copies, lanes)
         width = _width(last, lanes, copies)
         long = [reduce for reduce in reduces if is_long(reduce, self.kernel.inner, width)]
         lines += [f"double {reduce.name}_before = 0;" for reduce in long]
@@ -98,6 +84,84 @@ class RowWriter(BodyWriter):
             lines += _combined(reduce, copies, lanes, is_long=reduce in long)
             locals_[reduce.name] = reduce.name
         return lines
+
+    def _step(self, phase: Phase, locals_: dict[str, str], ahead: Sequence[str] = ()) -> list[str]:
+        """The function of a vector of points of a phase; `ahead` is what it asks for."""
+        spread = {
+            name: f"spread<L, {self.register(name)}>({text})" for name, text in locals_.items()
+        }
+        reduces = [s for s in phase.statements if isinstance(s, Reduce)]
+        names = "".join(f", auto& acc_{reduce.name}" for reduce in reduces)
+        hoisted = len(self.hoisted)
+        body = self.inner_body(phase, spread, "1", "L")
+        return [
+            *self.hoisted[hoisted:],
+            *(line for scan in scans_of(phase) for line in states_along(scan)),
+            f"auto step{phase_name(phase)} = [&](auto lanes, "
+            f"int64_t {self.kernel.inner[-1].name}{names}) __attribute__((always_inline)) {{",
+            "  constexpr int L = decltype(lanes)::value;",
+            *indented([*ahead, *body]),
+            "};",
+        ]
+
+    def _online(self, phase: Phase, joined: Online, locals_: dict[str, str]) -> list[str]:
+        """Two phases as one pass: see the text of `online`."""
+        largest, total, lanes = joined.largest, joined.total, self.plan.lanes
+        most, kind = largest.name, REGISTER[total.value.dtype]
+        extent, none = kernel_index(self.kernel.inner[-1].extent), f"{start(largest, '1')}[0]"
+        first = self._step(phase, locals_)
+        locals_[most] = most
+        second = self._step(joined.phase, locals_, asked_ahead(self.plan, joined.phase))
+        locals_[total.name] = total.name
+
+        def block(phase: Phase, reduce: Reduce) -> list[str]:
+            begun = _begun(reduce, _ACCUMULATORS, lanes)
+            return [*begun, "int64_t at = from;", *self._span(phase, [reduce], "to")]
+
+        part, added = (_gathered(reduce, _ACCUMULATORS, lanes) for reduce in (largest, total))
+        return [
+            f"vec<{kind}, 1> {most} = {start(largest, '1')};",
+            f"double {total.name}_before = 0;",
+            *first,
+            *second,
+            f"for (int64_t from = 0; from < {extent}; from += {BLOCK}) {{",
+            f"  {below('to', 'from', extent, BLOCK)}",
+            f"  const vec<{kind}, 1> before = {most};",
+            "  {",
+            *indented(block(phase, largest), 2),
+            f"    {most} = {join(largest, part, most, '1')};",
+            "  }",
+            f"  {total.name}_before = scaled_to({total.name}_before, before[0], {most}[0]);",
+            f"  if ({most}[0] != {none}) {{",
+            *indented(block(joined.phase, total), 2),
+            f"    {total.name}_before += {added}[0];",
+            "  }",
+            "}",
+            f"const vec<{kind}, 1> {total.name} = {{({kind})({most}[0] != {none} ? "
+            f'{total.name}_before : __builtin_nan(""))}};',
+        ]
+
+    def _span(self, phase: Phase, reduces: Sequence[Reduce], end: str) -> list[str]:
+        """The loops of a phase that gathers, from `at` on."""
+        lanes = self.plan.lanes
+        stride = _ACCUMULATORS * lanes
+        copies = [
+            self._call(phase, reduces, lanes, f"at + {copy * lanes}", str(copy))
+            for copy in range(_ACCUMULATORS)
+        ]
+        return [
+            f"for (; at + {stride} <= {end}; at += {stride}) {{ {' '.join(copies)} }}",
+            f"for (; at + {lanes} <= {end}; at += {lanes}) "
+            f"{self._call(phase, reduces, lanes, 'at', '0')}",
+            f"for (; at < {end}; ++at) {self._call(phase, reduces, 1, 'at', 'tail')}",
+        ]
+
+    def _call(
+        self, phase: Phase, reduces: Sequence[Reduce], width: int, place: str, suffix: str
+    ) -> str:
+        """Runs a phase at a vector of points; accumulators have a suffix."""
+        extra = "".join(f", {reduce.name}_{suffix}" for reduce in reduces)
+        return f"step{phase_name(phase)}(Lanes<{width}>{{}}, {place}{extra});"
 
     def _inner_around(
         self, phase: Phase, reduces: Sequence[Reduce], copies: int, last: Var, anew: Sequence[str]
@@ -125,12 +189,11 @@ class RowWriter(BodyWriter):
     ) -> tuple[list[str], bool]:
         """The loops along the last variable, and whether they go by blocks."""
         lanes, extent = self.plan.lanes, kernel_index(last.extent)
-        step, at, stride = f"step{phase_name(phase)}", "at", copies * lanes
+        at, stride = "at", copies * lanes
         by_blocks = bool(anew) and terms(last) > STEPS * stride
 
         def call(width: int, place: str, suffix: str) -> str:
-            extra = "".join(f", {reduce.name}_{suffix}" for reduce in reduces)
-            return f"{step}(Lanes<{width}>{{}}, {place}{extra});"
+            return self._call(phase, reduces, width, place, suffix)
 
         loop = ["int64_t at = 0;"]
         if copies > 1:
@@ -180,6 +243,15 @@ def _gathered(reduce: Reduce, copies: int, lanes: int) -> str:
     kind = REGISTER[reduce.value.dtype]
     folded = f"vec<{kind}, 1>{{fold<{lanes}, {kind}>({total}, {lambda_})}}"
     return join(reduce, folded, f"{reduce.name}_tail", "1")
+
+
+def _begun(reduce: Reduce, copies: int, lanes: int) -> list[str]:
+    """The accumulators of a reduction."""
+    kind = accumulator(reduce, lanes)
+    return [
+        *(f"{kind} {reduce.name}_{copy} = {start(reduce, str(lanes))};" for copy in range(copies)),
+        f"{accumulator(reduce, 1)} {reduce.name}_tail = {start(reduce, '1')};",
+    ]
 
 
 def _begun_anew(reduce: Reduce, copies: int, lanes: int) -> list[str]:

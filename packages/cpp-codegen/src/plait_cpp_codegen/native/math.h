@@ -129,6 +129,9 @@ INLINE float c_round(float x) { return __builtin_rintf(x); }
 INLINE double c_round(double x) { return __builtin_rint(x); }
 EACH_LANE(round, c_round)
 
+// A sum of e^(x - before), for a maximum that has grown.
+INLINE double scaled_to(double sum, double before, double now) { return now > before ? sum * __builtin_exp(before - now) : sum; }
+
 // e^r - 1 for |r| <= ln2/2, to 3e-9 of e^r.
 template <int L> INLINE vec<float, L> exp_less_one(vec<float, L> r) {
   vec<float, L> p = horner<L>(r, 1.3814517662e-3f, 8.3687560332e-3f, 4.1668391843e-2f, 1.6666520309e-1f, 4.9999993426e-1f);
