@@ -17,19 +17,18 @@ from collections.abc import Sequence
 
 from plait_cpp_codegen.kernels.index import kernel_index
 from plait_cpp_codegen.kernels.plan import LoopPlan
+from plait_cpp_codegen.kernels.shares import is_below_largest, resolved
 from plait_ir_lowering import (
     DType,
     IndexExpr,
     Load,
     Local,
-    Op,
     ReductionKind,
-    Value,
     as_index,
     post_order,
     stride_of,
 )
-from plait_scheduler import Access, Domain, Let, Phase, Reduce, Store
+from plait_scheduler import Access, Domain, Let, Phase, Reduce, Statement, Store
 from plait_utils import dataclass
 
 BLOCK = 2048
@@ -101,13 +100,11 @@ def _online(plan: LoopPlan, first: Phase, second: Phase) -> Online | None:
         return None
     if (largest.kind, total.kind) != (ReductionKind.MAX, ReductionKind.SUM):
         return None
-    named = {s.name: s.value for s in (*first.statements, *second.statements) if isinstance(s, Let)}
-    match _resolved(total.value, named):
-        case Op("exp", (below,)):
-            match _resolved(below, named):
-                case Op("sub", (value, Local(name))) if name == largest.name:
-                    same = _resolved(value, named) is _resolved(largest.value, named)
-                    return Online(second, largest, total) if same else None
+    named: dict[str, Statement] = {
+        s.name: s for s in (*first.statements, *second.statements) if isinstance(s, Let | Reduce)
+    }
+    if is_below_largest(resolved(total.value, named), named):
+        return Online(second, largest, total)
     return None
 
 
@@ -127,10 +124,3 @@ def _only_reduce(phase: Phase) -> Reduce | None:
         case [Reduce() as reduce] if reduce.value.dtype in (DType.f32, DType.f64):
             return reduce
     return None
-
-
-def _resolved(value: Value, named: dict[str, Value]) -> Value:
-    """What a name of the same loop stands for."""
-    while isinstance(value, Local) and value.name in named:
-        value = named[value.name]
-    return value

@@ -60,6 +60,8 @@ class ValueEmitter:
     positional: dict[Value, bool] = field(default_factory=dict)
     past: frozenset[str] = frozenset()
     """The parameters that are written past the caches."""
+    shares: frozenset[Value] = frozenset()
+    """Quotients of what is at most the divisor."""
 
     def emit_computed(self, root: Value) -> str:
         """The C++ name of `root`'s value, of the type that it is computed in."""
@@ -200,6 +202,8 @@ class ValueEmitter:
         ):
             kind = register_of(op)
             return f"splat<{kind}, L>(({kind})({kernel_index(first.expr)}))"
+        if op in self.shares:
+            return f"share_of<L>({', '.join(self.done[arg] for arg in op.args)})"
         stays = is_narrow(op) or op.name == "to"
         stays = stays or (op.name in COMPARISONS and all(is_narrow(arg) for arg in op.args))
         names = [self.done[arg] if stays else self._wide(arg) for arg in op.args]

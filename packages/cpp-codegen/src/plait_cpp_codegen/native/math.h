@@ -103,6 +103,16 @@ template <int L> INLINE vec<float, L> scaled_above(vec<float, L> p, vec<float, L
 }
 template <int L> INLINE vec<float, L> reciprocal(vec<float, L> d) { return 1.0f / d; }
 #endif
+// x / s for 0 <= x <= s, where s is at least 1 and the same in many vectors: by its reciprocal and an exact
+// remainder, which rounds correctly (P. Markstein: IA-64 and Elementary Functions, 2000) but for subnormal results.
+template <int L> INLINE vec<float, L> share_of(vec<float, L> x, vec<float, L> s) {
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+  const vec<float, L> r = 1.0f / s, q = x * r;
+  return fused<L, float>(fused<L, float>(-q, s, x), r, q);
+#else
+  return x / s;
+#endif
+}
 // The nearest integer to x times a factor, for |x factor| < 2^22.
 template <int L> INLINE vec<float, L> nearest(vec<float, L> x, float factor = 1.0f) { return madd<L>(x, factor, 12582912.0f) - 12582912.0f; }
 
