@@ -122,3 +122,19 @@ def test_what_lies_near_is_gathered():
     """Few rows, or elements that share a line of the cache."""
     assert not is_tiled(pointwise_graph([torch.randn(900, 4).t()], {"y": lambda a: a}))
     assert not is_tiled(pointwise_graph([torch.randn(50, 90)[:, ::2]], {"y": lambda a: a}))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1100, 1030), (30, 60_000)])
+def test_large_matrices_ask_for_the_next_tile(rows, columns):
+    x, y = numbers((columns, rows), torch.float32), numbers((rows, columns), torch.float32)
+    graph = pointwise_graph([x.t(), y], {"z": lambda a, b: Op("add", [a, b])})
+    (kernel,) = schedule(graph).kernels
+    assert render_kernel(kernel, 64).body.count("__builtin_prefetch(") == 2
+    (z,) = build(schedule(graph))(x.t(), y)
+    assert torch.equal(z, x.t() + y)
+
+
+def test_matrices_in_the_second_cache_are_near():
+    x = numbers((1000, 1000), torch.float32)
+    (kernel,) = schedule(pointwise_graph([x.t()], {"y": lambda a: a})).kernels
+    assert "prefetch" not in render_kernel(kernel, 64).body

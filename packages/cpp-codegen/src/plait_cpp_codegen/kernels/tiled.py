@@ -7,6 +7,11 @@ shuffles of vectors, and kept in the nearest cache; the rows of the tile are the
     for (i0: 64 rows, i1: 64 columns)
       tile[i0, i1] = p0[i1, i0]          16 by 16 at a time
       for (i0: these rows) for (i1: these columns, in vectors) p1[i0, i1] = f(tile[i0, i1])
+
+What a tile reads lies in pieces, of which no machine guesses the next. So where matrices lie in
+memory, each vector asks for one of the next tile: 4096 by 4096 floats, and as many added, take 7.6
+instead of 8.8 ms (two threads of an AMD EPYC, Zen 4). Tiles of 16 by 256, 32 by 128 and 128 by 32
+take 11 to 12 ms, pieces of another width in the table make no difference.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from plait_cpp_codegen.kernels.columns import NARROWEST, ColumnWriter
 from plait_cpp_codegen.kernels.index import kernel_index
 from plait_cpp_codegen.kernels.pieces import indented
 from plait_cpp_codegen.kernels.plan import LoopPlan, extent_of
+from plait_cpp_codegen.kernels.ranges import Range
 from plait_cpp_codegen.kernels.row_tables import row_tables
 from plait_cpp_codegen.kernels.sizes import varying_size
 from plait_cpp_codegen.kernels.tasks import Tasks, decoded, divisor
@@ -30,6 +36,7 @@ from plait_ir_lowering import (
     Value,
     Var,
     as_index,
+    post_order,
     stride_of,
 )
 from plait_scheduler import Access, Kernel, estimate
@@ -39,6 +46,10 @@ _FEWEST = 8
 """So many rows and columns are worth a tile."""
 _BYTES = 32768
 """Of all tiles of a kernel at most, and of larger ones than the rule's four times as many."""
+
+
+_FAR = 1 << 22
+"""Bytes of a matrix from which on its next tile is asked for: the second cache holds no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +160,38 @@ class TiledWriter(ColumnWriter):
             "  }",
             "}",
         ]
+
+    def _point(self, number: int, part: Range) -> list[str]:
+        """With what it asks for."""
+        head, lanes, *rest = ColumnWriter._point(self, number, part)
+        return [head, lanes, *indented(self._asked_ahead(part)), *rest]
+
+    def _asked_ahead(self, part: Range) -> list[str]:
+        """Asks for what the next tile down the rows reads, a vector for each."""
+        tiles = tiling(self.plan)
+        assert tiles is not None
+        rows, vector, side = tiles.rows.name, self.kernel.outer[-1].name, tiles.side
+        far = {
+            p.name: p.layout
+            for p in self.kernel.params
+            if p.access is Access.READ and estimate(p.layout.numel) * p.dtype.itemsize >= _FAR
+        }
+        lines: dict[str, None] = {}
+        for load in post_order([statement.value for statement in part.statements]):
+            if not isinstance(load, Load) or load.operands or load.buffer not in far:
+                continue
+            offset = _offset(load, far[load.buffer])
+            down, across = f"{rows} + {side}", vector
+            if load in tiles.loads:  # its pieces lie along rows: the tile's corners change places
+                down, across = f"top + {side} + ({vector} - first)", f"first + ({rows} - top)"
+            elif stride_of(offset, self.kernel.outer[-1]) is not as_index(1):
+                continue
+            lines[
+                f"if (L > 1) {{ const int64_t down = {down}, across = {across}, {rows} = down, "
+                f"{vector} = across; "
+                f"__builtin_prefetch({load.buffer} + {kernel_index(offset)}); }}"
+            ] = None
+        return list(lines)
 
     def _narrow_columns(self, columns: IndexExpr, blocks: IndexExpr) -> list[str]:
         """In words that tiles of all sizes share."""
