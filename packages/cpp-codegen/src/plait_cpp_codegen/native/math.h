@@ -191,8 +191,12 @@ template <int L, bool COSINE> INLINE vec<float, L> circular_f32(vec<float, L> x)
   vec<int32_t, L> sign = (bits_of<L>(shifted) + (COSINE ? 1 : 0)) << 31;  // of the last bit of n
   vec<float, L> n = shifted - 12582912.0f;
   if (COSINE) n = n + 0.5f;
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
   vec<float, L> r = madd<L>(n, 8.74227766e-8f, madd<L>(n, -3.14159274f, a));
-  r = madd<L>(n, 3.43024902e-15f, r);
+#else  // in steps whose products are exact
+  vec<float, L> r = a - n * 3.140625f - n * 9.67502593994140625e-4f - n * 1.509958025280866e-7f;
+#endif
+  r = madd<L>(n, 3.43024902251176e-15f, r);
   if (!COSINE) sign = sign ^ (bits_of<L>(x) & (int32_t)0x80000000);
   vec<float, L> z = r * r;
   vec<float, L> p = horner<L>(z, 2.6060959e-6f, -1.98097769e-4f, 8.33306927e-3f, -1.66666597e-1f);
