@@ -14,6 +14,7 @@ from plait_cpp_codegen.kernels.ranges import Range, ranges
 from plait_cpp_codegen.kernels.reductions import accumulator, result, start
 from plait_cpp_codegen.kernels.row_tables import RowTables, row_tables
 from plait_cpp_codegen.kernels.scans import states_across
+from plait_cpp_codegen.kernels.sizes import used_if
 from plait_cpp_codegen.kernels.tasks import Tasks, decoded, divisor, tasks_of
 from plait_cpp_codegen.kernels.types import REGISTER
 from plait_cpp_codegen.kernels.values import register_of
@@ -51,7 +52,7 @@ class ColumnWriter(BodyWriter):
         parts = self._parts()
         whole = len(parts) == 1
         kept = row_tables(self.plan) if whole else None
-        declared, fill = ([], []) if kept is None else self._fill(kept)
+        declared, fill = ([], []) if kept is None else self._fill(kept, tasks)
         points = [self._point(number, part) for number, part in enumerate(parts)]
         return [
             *self.scratch(self.plan.lanes),
@@ -65,7 +66,11 @@ class ColumnWriter(BodyWriter):
             *indented(self.hoisted),
             *indented(fill),
             *(f"  {line}" for point in points for line in point),
-            *indented(self._whole(tasks.blocks) if whole else self._one_by_one(parts)),
+            *indented(
+                self._whole(tasks.blocks, tasks.width)
+                if whole
+                else self._one_by_one(parts, tasks.blocks)
+            ),
             "}",
         ]
 
@@ -87,7 +92,7 @@ class ColumnWriter(BodyWriter):
             "(void)row; (void)block; (void)rest;",
         ]
 
-    def _fill(self, kept: RowTables) -> tuple[list[str], list[str]]:
+    def _fill(self, kept: RowTables, tasks: Tasks) -> tuple[list[str], list[str]]:
         """Computes the tables where they are of other points; from here on they are looked up."""
         vector, lanes = self.kernel.outer[-1].name, self.plan.lanes
         emitter = self.emitter({})
@@ -106,8 +111,7 @@ class ColumnWriter(BodyWriter):
             "    constexpr int L = decltype(lanes)::value;",
             *indented([*emitter.lines, *stores], 2),
             "  };",
-            f"  for (; at + {lanes} <= last; at += {lanes}) fill(Lanes<{lanes}>{{}}, at);",
-            "  for (; at < last; ++at) fill(Lanes<1>{}, at);",
+            *indented(self._along("fill", self._rest(tasks.blocks, tasks.width) != 0)),
             "  at = first;",
             "}",
         ]
@@ -133,35 +137,51 @@ class ColumnWriter(BodyWriter):
             "};",
         ]
 
-    def _whole(self, blocks: IndexExpr) -> list[str]:
-        """The loop of vectors, and what they leave."""
-        lanes = self.plan.lanes
+    def _whole(self, blocks: IndexExpr, width: IndexExpr) -> list[str]:
+        """The loop of vectors, and what they leave of rows in blocks of so many columns."""
+        rest = self._rest(blocks, width)
+        narrow = self._narrow_columns(self.kernel.outer[-1].extent, blocks, rest)
+        left = rest % NARROWEST if rest and narrow else rest
+        return self._along("point0", left != 0, narrow)
+
+    def _along(self, function: str, left: bool, narrow: Sequence[str] = ()) -> list[str]:
+        """Calls a function for vectors of a block, and for single points if some are left."""
+        lanes, columns = self.plan.lanes, self.kernel.outer[-1].extent
         lines = []
         if lanes > 1:
-            lines = [f"for (; at + {lanes} <= last; at += {lanes}) point0(Lanes<{lanes}>{{}}, at);"]
-        lines += self._narrow_columns(self.kernel.outer[-1].extent, blocks)
-        return [*lines, "for (; at < last; ++at) point0(Lanes<1>{}, at);"]
+            call = f"{function}(Lanes<{lanes}>{{}}, at);"
+            fits = not columns.is_constant or columns.constant >= lanes
+            lines = [used_if(f"for (; at + {lanes} <= last; at += {lanes}) {call}", fits)]
+        single = f"for (; at < last; ++at) {function}(Lanes<1>{{}}, at);"
+        return [*lines, *narrow, used_if(single, left or lanes == 1)]
 
-    def _one_by_one(self, parts: Sequence[Range]) -> list[str]:
+    def _rest(self, blocks: IndexExpr, width: IndexExpr) -> int | None:
+        """How many columns vectors leave of a row; None where that is not known."""
+        lanes, columns = self.plan.lanes, self.kernel.outer[-1].extent
+        whole = _is_one(blocks) or (width.is_constant and width.constant % lanes == 0)
+        return columns.constant % lanes if columns.is_constant and whole else None
+
+    def _one_by_one(self, parts: Sequence[Range], blocks: IndexExpr) -> list[str]:
         """The loops over parts, each with the widths of vectors that it can fill."""
         lines: list[str] = []
+        whole = _is_one(blocks)  # else blocks end within parts
         for number, part in enumerate(parts):
             end = kernel_index(as_index(part.end))
             lines.append(f"const int64_t end{number} = {end} < last ? {end} : last;")
-            for lanes in _widths(part.end - part.begin, self.plan.lanes):
-                lines.append(
-                    f"for (; at + {lanes} <= end{number}; at += {lanes}) "
-                    f"point{number}(Lanes<{lanes}>{{}}, at);"
-                )
+            points = part.end - part.begin
+            for lanes in _widths(points, self.plan.lanes):
+                head = f"for (; at + {lanes} <= end{number}; at += {lanes})"
+                used = not whole or points >= lanes
+                lines.append(used_if(f"{head} point{number}(Lanes<{lanes}>{{}}, at);", used))
+                points = points % lanes if whole else points
         return lines
 
-    def _narrow_columns(self, columns: IndexExpr, blocks: IndexExpr) -> list[str]:
+    def _narrow_columns(self, columns: IndexExpr, blocks: IndexExpr, rest: int | None) -> list[str]:
         """Narrower vectors for what whole ones leave of few columns, as 8 of 24 channels."""
         lanes = self.plan.lanes
-        known = columns.is_constant and blocks.is_constant
-        if not known or blocks.constant > 1 or columns.constant > _FEW_VECTORS * lanes:
+        if rest is None or not _is_one(blocks) or columns.constant > _FEW_VECTORS * lanes:
             return []
-        rest, lines = columns.constant % lanes, []
+        lines = []
         while lanes > NARROWEST:
             lanes //= 2
             if rest & lanes:
@@ -204,6 +224,10 @@ def _begun_anew(reduce: Reduce) -> list[str]:
         f"before_{reduce.name} += convert<double, {kind}, L>({name});",
         f"{name} = {start(reduce, 'L')};",
     ]
+
+
+def _is_one(blocks: IndexExpr) -> bool:
+    return blocks.is_constant and blocks.constant <= 1
 
 
 def _widths(points: int, lanes: int) -> list[int]:

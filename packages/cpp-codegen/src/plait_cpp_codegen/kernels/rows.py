@@ -12,6 +12,7 @@ from plait_cpp_codegen.kernels.past import behind
 from plait_cpp_codegen.kernels.pieces import indented, prologue
 from plait_cpp_codegen.kernels.reductions import POSITIONS, accumulator, join, start
 from plait_cpp_codegen.kernels.scans import states_along
+from plait_cpp_codegen.kernels.sizes import used_if
 from plait_cpp_codegen.kernels.tasks import decoded
 from plait_cpp_codegen.kernels.types import REGISTER
 from plait_ir_lowering import Var
@@ -190,7 +191,8 @@ class RowWriter(BodyWriter):
         """The loops along the last variable, and whether they go by blocks."""
         lanes, extent = self.plan.lanes, kernel_index(last.extent)
         at, stride = "at", copies * lanes
-        by_blocks = bool(anew) and terms(last) > STEPS * stride
+        points, known = terms(last), last.extent.is_constant
+        by_blocks = bool(anew) and points > STEPS * stride
 
         def call(width: int, place: str, suffix: str) -> str:
             return self._call(phase, reduces, width, place, suffix)
@@ -211,15 +213,18 @@ class RowWriter(BodyWriter):
                 *indented(anew),
                 "}",
             ]
-            loop += blocks if by_blocks else [wide(extent)]
+            loop += blocks if by_blocks else [used_if(wide(extent), points >= stride)]
         if lanes > 1:
-            loop.append(f"for (; at + {lanes} <= {extent}; at += {lanes}) {call(lanes, at, '0')}")
+            head = f"for (; at + {lanes} <= {extent}; at += {lanes})"
+            left = points % stride if copies > 1 and known else points
+            loop.append(used_if(f"{head} {call(lanes, at, '0')}", left >= lanes))
         single = f"for (; at < {extent}; ++at)"
         if by_blocks and lanes == 1:
             end_of_block = [f"if (at % {STEPS} == {STEPS - 1}) {{", *indented(anew), "}"]
             loop += [f"{single} {{", *indented([call(1, at, "tail"), *end_of_block]), "}"]
         else:
-            loop.append(f"{single} {call(1, at, 'tail')}")
+            left = points % lanes if known else points
+            loop.append(used_if(f"{single} {call(1, at, 'tail')}", left > 0 or lanes == 1))
         return loop, by_blocks
 
 

@@ -2,10 +2,14 @@
 
 An optimizer updates tensors of many shapes by the same statements. One function for each would
 take a compiler as much longer as there are shapes.
+
+What a kernel would do for other sizes only, as the single points that vectors leave of a row, a
+compiler is not given either: each such line is all statements of the kernel once more.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,6 +20,7 @@ from plait_utils import dataclass
 _NONE = as_index(0)
 
 _MARKED = re.compile("\x01(-?[0-9]+)\x02")
+_UNUSED = "\x03"
 _SMALL = 8
 _FEWEST = 3
 """So many kernels are worth a function that finds its sizes when it runs."""
@@ -34,6 +39,11 @@ def varying_size(number: int) -> str:
     return f"\x01{number}\x02"
 
 
+def used_if(line: str, used: bool) -> str:
+    """A line of a kernel's text that its sizes may make one that never runs."""
+    return line if used else f"{_UNUSED}{line}"
+
+
 @dataclass(frozen=True, slots=True)
 class RenderedCppKernel:
     """C++ of one kernel: what `void <range>(int64_t begin, int64_t end, void* arguments)` does."""
@@ -41,7 +51,7 @@ class RenderedCppKernel:
     name: str
     comment: str
     body: str
-    """With marked sizes."""
+    """With marked sizes, and marked lines that never run."""
     can_fail: bool
     """Whether it may set the error: an index out of range, an integer divided by 0."""
     tasks: IndexExpr = _NONE
@@ -62,18 +72,32 @@ def kernel_functions(
     """The functions of a program's kernels, and for each kernel by name its function."""
     alike: dict[str, list[RenderedCppKernel]] = {}
     for kernel in kernels:
-        alike.setdefault(_MARKED.sub("\x01\x02", kernel.body), []).append(kernel)
+        text = _MARKED.sub("\x01\x02", kernel.body).replace(_UNUSED, "")
+        alike.setdefault(text, []).append(kernel)
     sources: list[str] = []
     found: dict[str, RenderedCppKernel] = {}
     for members in alike.values():
         if len(members) < _FEWEST or members[0].symbols:
-            made = [replace(kernel, range=f"{kernel.name}_range") for kernel in members]
+            made = [
+                replace(kernel, range=f"{kernel.name}_range", body=_used_lines([kernel])[0])
+                for kernel in members
+            ]
             sources += [_function(each, _MARKED.sub(r"\1", each.body)) for each in made]
         else:
-            made, source = _with_sizes(members)
+            bodies = zip(members, _used_lines(members), strict=True)
+            made, source = _with_sizes([replace(each, body=body) for each, body in bodies])
             sources.append(source)
         found.update((each.name, each) for each in made)
     return sources, found
+
+
+def _used_lines(members: Sequence[RenderedCppKernel]) -> list[str]:
+    """The texts of kernels that share a function, without lines that run in none of them."""
+    if not all(_UNUSED in each.body for each in members):
+        return [each.body.replace(_UNUSED, "") for each in members]
+    texts = [each.body.split("\n") for each in members]
+    used = [not all(_UNUSED in line for line in lines) for lines in zip(*texts, strict=True)]
+    return ["\n".join(itertools.compress(text, used)).replace(_UNUSED, "") for text in texts]
 
 
 def _with_sizes(members: Sequence[RenderedCppKernel]) -> tuple[list[RenderedCppKernel], str]:

@@ -86,7 +86,7 @@ class StreamedWriter(ColumnWriter):
             *indented(decoded(self.kernel.outer[:-1], "row")),
             "  auto across = [&](auto point0) __attribute__((always_inline)) {",
             "    int64_t at = first;",
-            *indented(self._whole(tasks.blocks), 2),
+            *indented(self._whole(tasks.blocks, tasks.width), 2),
             "  };",
             *(f"  {line}" for phase in self.plan.phases for line in self._phase(phase)),
             "}",

@@ -25,7 +25,7 @@ from plait_cpp_codegen.kernels.pieces import indented
 from plait_cpp_codegen.kernels.plan import LoopPlan, extent_of
 from plait_cpp_codegen.kernels.ranges import Range
 from plait_cpp_codegen.kernels.row_tables import row_tables
-from plait_cpp_codegen.kernels.sizes import varying_size
+from plait_cpp_codegen.kernels.sizes import used_if, varying_size
 from plait_cpp_codegen.kernels.tasks import Tasks, decoded, divisor
 from plait_cpp_codegen.kernels.types import MEMORY
 from plait_ir_lowering import (
@@ -140,7 +140,11 @@ class TiledWriter(ColumnWriter):
         declared, fill = self._tiles(tiles)
         parts = self._parts()
         points = [self._point(number, part) for number, part in enumerate(parts)]
-        loops = self._whole(across) if len(parts) == 1 else self._one_by_one(parts)
+        loops = (
+            self._whole(across, as_index(side))
+            if len(parts) == 1
+            else self._one_by_one(parts, across)
+        )
         r, count, height = rows.name, _count(down * across), _count(down)
         return [
             *declared,
@@ -193,13 +197,13 @@ class TiledWriter(ColumnWriter):
             ] = None
         return list(lines)
 
-    def _narrow_columns(self, columns: IndexExpr, blocks: IndexExpr) -> list[str]:
+    def _narrow_columns(self, columns: IndexExpr, blocks: IndexExpr, rest: int | None) -> list[str]:
         """In words that tiles of all sizes share."""
         lanes, lines = self.plan.lanes, []
         while lanes > NARROWEST:
             lanes //= 2
             point = f"point0(Lanes<{lanes}>{{}}, at); at += {lanes};"
-            lines.append(f"if (at + {lanes} <= last) {{ {point} }}")
+            lines.append(used_if(f"if (at + {lanes} <= last) {{ {point} }}", rest != 0))
         return lines
 
     def _tiles(self, tiles: Tiling) -> tuple[list[str], list[str]]:
