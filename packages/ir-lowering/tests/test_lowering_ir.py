@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from functools import partial
 
 import pytest
 import torch
@@ -160,6 +161,9 @@ def test_registration_refuses_mistakes():
         lowers("no_such_op")(rule)
     with pytest.raises(ValueError, match="arguments"):
         lowers("linalg_qr")(rule)
+    for wrong in (lambda *, ctx: None, lambda ctx, A, mode, more, **others: None, partial(rule, 1)):
+        with pytest.raises(ValueError, match="arguments, not 3"):
+            lowers("linalg_qr")(wrong)
 
 
 def graph_with(value, ranges, size=(4,), inputs=None, name="y"):

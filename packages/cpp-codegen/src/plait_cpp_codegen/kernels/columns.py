@@ -94,7 +94,7 @@ class ColumnWriter(BodyWriter):
 
     def _fill(self, kept: RowTables, tasks: Tasks) -> tuple[list[str], list[str]]:
         """Computes the tables where they are of other points; from here on they are looked up."""
-        vector, lanes = self.kernel.outer[-1].name, self.plan.lanes
+        vector = self.kernel.outer[-1].name
         emitter = self.emitter({})
         emitter.prefix = "k"
         names = [(value, emitter.emit_computed(value)) for value in kept.values]
