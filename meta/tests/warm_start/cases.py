@@ -49,6 +49,27 @@ def case_block_stays():
     return Block().requires_grad_(False), (X,)
 
 
+def recurrent(kind, **settings):
+    """Weights lie in a list, and weak references to them in another."""
+    layer = kind(6, 5, num_layers=2, batch_first=True, **settings).requires_grad_(False)
+    return layer, (X.reshape(2, 2, 6),), torch.no_grad
+
+
+def case_lstm_stays():
+    return recurrent(nn.LSTM)
+
+
+def case_gru_of_both_directions_stays():
+    return recurrent(nn.GRU, bidirectional=True, dropout=0.0)
+
+
+def case_lstm_with_another_weight_stays():
+    layer, arguments, around = recurrent(nn.LSTM)
+    if PHASE:
+        layer.weight_hh_l1 = nn.Parameter(layer.weight_hh_l1 + 1, requires_grad=False)
+    return layer, arguments, around
+
+
 def decorated(factor):
     def wrap(function):
         @functools.wraps(function)

@@ -8,11 +8,14 @@ import math
 import os
 import sys
 import types
+import weakref
 
 import pytest
 import torch
+from torch import fx, nn
 
 from plait_bytecode_tracer import CompiledFunction
+from plait_bytecode_tracer.rewinding import draws
 from plait_bytecode_tracer.stored import (
     DiffersError,
     Kept,
@@ -166,7 +169,7 @@ def breaks(x):
     return y.nonzero() if y.sum() > 0 else y
 
 
-def draws(x):
+def draws_numbers(x):
     return x + torch.rand(3)
 
 
@@ -179,12 +182,39 @@ def keeps(x, found=[]):
     return x.sin()
 
 
-@pytest.mark.parametrize("function", [breaks, draws, changes, keeps])
+@pytest.mark.parametrize("function", [breaks, draws_numbers, changes, keeps])
 def test_what_is_more_than_a_graph_and_its_results_is_not_stored(function, capsys):
     memory = Memory()
     compiled(function, memory)(torch.randn(3))
     assert memory.texts == []
     assert memory.refused
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_are_stored_unless_their_dropout_draws(kind):
+    x = torch.randn(2, 5, 3)
+    for dropout, training, fits in ((0.0, True, True), (0.5, False, True), (0.5, True, False)):
+        layer = kind(3, 4, 2, batch_first=True, dropout=dropout).train(training)
+        memory = Memory()
+        with torch.no_grad():
+            compiled(lambda value, layer=layer: layer(value)[0], memory)(x)
+        assert bool(memory.texts) is fits, memory.refused
+        assert fits or memory.refused == ["random numbers"]
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "rnn_tanh", "rnn_relu"])
+def test_packed_sequences_draw_where_sequences_do(name):
+    graph = fx.Graph()
+    data, sizes, state = (graph.placeholder(each) for each in ("data", "sizes", "state"))
+    for dropout, training, is_drawing in (
+        (0.0, True, False),
+        (0.5, False, False),
+        (0.5, True, True),
+    ):
+        tail = (True, 2, dropout, training, False)
+        for arguments in ((data, state, [data], *tail, True), (data, sizes, state, [data], *tail)):
+            assert draws(graph.call_function(getattr(torch, name), arguments)) is is_drawing
+    assert draws(graph.call_function(getattr(torch, name), (data, state)))
 
 
 VALUES = (
@@ -409,10 +439,19 @@ def test_classes_are_told_apart_by_what_python_defines():
     assert contents == [json.dumps(Contents().of(kind)) for kind in kinds]
 
 
-CONSTANTS = {"_c0": dict.__getitem__, "_c1": os.system, "_c2": {}}
+CONSTANTS = {
+    "_c0": dict.__getitem__,
+    "_c1": os.system,
+    "_c2": {},
+    "_c3": weakref.ref.__call__,
+    "_c4": weakref.ref(os.system),
+}
 
 
-@pytest.mark.parametrize("code", ["_c0(_c2['a'], 'b')", "type(_a0)", "{} is _c2", "not _a0[1]"])
+@pytest.mark.parametrize(
+    "code",
+    ["_c0(_c2['a'], 'b')", "type(_a0)", "{} is _c2", "not _a0[1]", "_c3(_a0['r']) is _a1"],
+)
 def test_expressions_that_read_are_taken(code):
     require_reading(code, CONSTANTS)
 
@@ -425,6 +464,8 @@ def test_expressions_that_read_are_taken(code):
             "__import__('os')",
             "_a0.get(1)",
             "_a0.method()",
+            "_a0['r']()",
+            "_c4()",
             "_c2.clear()",
             "_a0 + 1",
         ),

@@ -30,7 +30,7 @@ _RANDOM = (
 )
 """Parts of the names of functions that draw random numbers."""
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-"""Functions that draw where their argument of that name says so."""
+"""Functions that draw in training, where they have a dropout."""
 
 
 def draws(node: fx.Node) -> bool:
@@ -43,7 +43,23 @@ def draws(node: fx.Node) -> bool:
         return False
     if name == "scaled_dot_product_attention":
         return _argument(node, 4, "dropout_p", 0.0) != 0
-    return name in _RECURRENT or any(word in name for word in _RANDOM)
+    if name in _RECURRENT:
+        return not _drops_nothing(node)
+    return any(word in name for word in _RANDOM)
+
+
+def _drops_nothing(node: fx.Node) -> bool:
+    """Whether a recurrent network has no dropout, or does not use it, as outside of training.
+
+    Of a sequence the arguments are (input, state, weights, has biases, layers, dropout, training,
+    both directions, batch first); of a packed one (data, batch sizes, state, weights, has biases,
+    layers, dropout, training, both directions).
+    """
+    if len(node.args) != 9 or node.kwargs:
+        return False
+    first = 5 if type(node.args[3]) is bool else 6
+    dropout, training = node.args[first : first + 2]
+    return training is False or (type(dropout) in (int, float) and dropout == 0)
 
 
 def _keeps_all(node: fx.Node) -> bool:

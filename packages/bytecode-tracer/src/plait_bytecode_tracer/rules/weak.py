@@ -146,9 +146,8 @@ def referent(frame: Frame, reference: Variable, /) -> Variable:
     source = reference.source
     if source is None:
         source = state.constants.source(reference.value, "a weak reference")
-    code = f"{source.code}()"
-    if not calls_as_reference(reference.value):
-        code = f"{state.constants.name(weakref.ref.__call__)}({source.code})"
+    # Not what a reference's class may define, nor what another object would do that is called.
+    code = f"{state.constants.name(weakref.ref.__call__)}({source.code})"
     return state.wrap(real, Source(code, f"{source.text}()", source))
 
 

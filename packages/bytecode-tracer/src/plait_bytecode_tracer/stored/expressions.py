@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextvars
 import re
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,10 @@ from plait_bytecode_tracer.values.plain import all_distinct, is_empty, own_table
 
 CONSTANT = re.compile(r"_c\d+")
 _NAME = re.compile(r"_[ac]\d+")
-_READERS = (own_table, is_empty, all_distinct, dict.__getitem__, dict.__contains__)
+_READERS = (
+    *(own_table, is_empty, all_distinct, dict.__getitem__, dict.__contains__),
+    weakref.ref.__call__,
+)
 """What generated code calls."""
 _ATTRIBUTES = frozenset({"__defaults__", "__dict__", "__code__", "__kwdefaults__"})
 _NODES = (
