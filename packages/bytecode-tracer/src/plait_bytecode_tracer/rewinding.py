@@ -58,8 +58,8 @@ def _drops_nothing(node: fx.Node) -> bool:
     if len(node.args) != 9 or node.kwargs:
         return False
     first = 5 if type(node.args[3]) is bool else 6
-    dropout, training = node.args[first : first + 2]
-    return training is False or (type(dropout) in (int, float) and dropout == 0)
+    dropout, training = node.args[first], node.args[first + 1]
+    return training is False or (isinstance(dropout, int | float) and dropout == 0)
 
 
 def _keeps_all(node: fx.Node) -> bool:

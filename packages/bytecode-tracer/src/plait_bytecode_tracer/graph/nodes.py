@@ -34,6 +34,7 @@ from plait_bytecode_tracer.tensors.ambient import outside_inference
 from plait_bytecode_tracer.tensors.dtypes import is_doubtful, require_kernel
 from plait_bytecode_tracer.tensors.in_place import require_possible, require_unhooked
 from plait_bytecode_tracer.tensors.patches import guard_code, require_own_operation
+from plait_bytecode_tracer.tensors.recurrent import call_of_one_step
 from plait_bytecode_tracer.tensors.scalars import with_stand_ins
 from plait_bytecode_tracer.tensors.wrappers import watched
 from plait_bytecode_tracer.values.variables import Known, TensorVariable
@@ -193,7 +194,8 @@ def run(state: TraceState, kind: str, target: Any, args: Any, kwargs: Any) -> An
 def _call(kind: str, target: Any, args: Any, kwargs: Any) -> Any:
     if kind == "call_method":
         return getattr(args[0], target)(*args[1:], **kwargs)
-    return target(*args, **kwargs)
+    made = call_of_one_step(target, args, kwargs)
+    return target(*args, **kwargs) if made is NotImplemented else made
 
 
 def _node_arguments(state: TraceState, value: Any) -> Any:

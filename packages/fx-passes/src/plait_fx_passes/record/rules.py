@@ -20,6 +20,7 @@ from plait_fx_passes.layouts import is_dense, memory_order
 from plait_fx_passes.record.foreach import foreach_rules
 from plait_fx_passes.record.fused_optimizers import fused_optimizer_rules
 from plait_fx_passes.record.gradient_scaling import unscale, update_scale
+from plait_fx_passes.record.recurrent import gru, gru_cell, lstm_cell
 
 aten = torch.ops.aten
 
@@ -289,6 +290,10 @@ def composite_rules() -> MappingProxyType[OpOverload, Rule]:
         aten.batch_norm.default: batch_norm,
         aten.native_batch_norm.default: native_batch_norm,
         aten.native_batch_norm_backward.default: native_batch_norm_backward,
+        # Steps that write gates over products.
+        aten.gru.input: gru,
+        aten.gru_cell.default: gru_cell,
+        aten.lstm_cell.default: lstm_cell,
         # Numbers stay Python numbers in the tensor overload.
         aten.add.Scalar: scalar_overload(aten.add.Tensor),
         aten.sub.Scalar: scalar_overload(aten.sub.Tensor),
