@@ -234,7 +234,7 @@ class HostWriter:
         kernel = self.kernels[launch.kernel]
         if not kernel.tasks.terms:
             return []
-        pointers = ", ".join(_data(name) for name in launch.buffers) or "0"
+        pointers = ", ".join(self._given(launch)) or "0"
         given = f"{{p, {error}, {self._sizes(kernel, launch)}}}"
         tasks = c_index(kernel.tasks)
         run = f"api.parallel_for(0, {tasks}, {kernel.grain}, {kernel.range}, (void*)&arguments);"
@@ -248,7 +248,7 @@ class HostWriter:
 
     def _launches(self, launches: Sequence[Launch]) -> list[str]:
         """One parallel region for launches that run at the same time."""
-        pointers = [_data(name) for launch in launches for name in launch.buffers]
+        pointers = [each for launch in launches for each in self._given(launch)]
         parts: list[str] = []
         lines = [f"// {_comment(launch.origin)}" for launch in launches[:1]]
         first = end = 0
@@ -269,6 +269,13 @@ class HostWriter:
         if any(self.kernels[launch.kernel].can_fail for launch in launches):
             lines.append("if (error) { code = error; goto done; }")
         return lines
+
+    def _given(self, launch: Launch) -> list[str]:
+        """Pointers to where the kernel's parameters begin."""
+        return [
+            f"{_data(name)} + {at * self._buffer(name).dtype.itemsize}" if at else _data(name)
+            for name, at in launch.places
+        ]
 
     def _sizes(self, kernel: RenderedCppKernel, launch: Launch) -> str:
         if launch.symbols:

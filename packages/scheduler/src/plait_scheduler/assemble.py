@@ -15,6 +15,7 @@ from plait_ir_lowering import (
     Graph,
     IndexExpr,
     Layout,
+    Origin,
     Scatter,
     Sym,
     as_index,
@@ -254,7 +255,7 @@ class _Assembly:
         if self.options.reuse_in_place and len(self.stages[number]) == 1:
             built = self._reuse_in_place(built, stored, number)
         name = self.kernels.name(built.kernel)
-        return stored, Launch(name, built.buffers, built.symbols, group.origin)
+        return stored, _launched(name, built, group.origin)
 
     def _save(self, name: str) -> tuple[str, list[Step]]:
         """Save what a scatter overwrites of an input, to be put back where a later step fails."""
@@ -268,7 +269,7 @@ class _Assembly:
         self.last_use[known] = len(self.stages)
         self.until_the_end.add(known)
         launches = [
-            Launch(self.kernels.name(each.kernel), each.buffers, each.symbols, group.origin)
+            _launched(self.kernels.name(each.kernel), each, group.origin)
             for group, made in ((saving, known), (restored_by(self.makers[name], saved), name))
             for each in [self.kernels.build(group, [made])]
         ]
@@ -282,7 +283,7 @@ class _Assembly:
             return [buffer.name], None
         built = attention_kernel(body, buffer.name, self.buffers)
         name = self.kernels.name(built.kernel)
-        return [buffer.name], Launch(name, built.buffers, built.symbols, definition.origin)
+        return [buffer.name], _launched(name, built, definition.origin)
 
     def _write_inputs(self, built: BuiltKernel, stored: Sequence[str]) -> BuiltKernel:
         """Let the kernel write its results right to the inputs that they are written back to."""
@@ -470,6 +471,10 @@ class _Assembly:
         buffer = self.buffers[name]
         storage = self.storage[name]
         return ProgramBuffer(name, buffer.dtype, buffer.device, buffer.layout, storage).nbytes
+
+
+def _launched(name: str, built: BuiltKernel, origin: Origin) -> Launch:
+    return Launch(name, built.buffers, built.symbols, origin, offsets=built.offsets)
 
 
 def _symbols(layouts: Sequence[Layout]) -> list[str]:

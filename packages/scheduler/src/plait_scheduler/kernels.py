@@ -64,6 +64,8 @@ class BuiltKernel:
     kernel: Kernel
     buffers: tuple[str, ...]
     symbols: tuple[IndexExpr, ...]
+    offsets: tuple[int, ...] = ()
+    """As in `plait_scheduler.program.Launch`."""
 
 
 def build_kernel(

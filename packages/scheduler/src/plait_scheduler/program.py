@@ -269,6 +269,9 @@ class Allocate:
 class Launch:
     """Runs a kernel with these buffers for its parameters, in order.
 
+    With `offsets`, one for each parameter, it is given part of a buffer, which begins so many
+    elements behind the buffer's data pointer and is only read.
+
     With `together` it may run at the same time as the launch right before it and those which
     that one may run with: none of them writes memory that another reads or writes.
     """
@@ -278,6 +281,16 @@ class Launch:
     symbols: tuple[IndexExpr, ...] = ()
     origin: Origin = Origin()
     together: bool = False
+    offsets: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.offsets and len(self.offsets) != len(self.buffers):
+            raise ValueError(f"{len(self.buffers)} buffers but {len(self.offsets)} offsets")
+
+    @property
+    def places(self) -> tuple[tuple[str, int], ...]:
+        """Each buffer, and how many elements behind its data pointer the kernel's part begins."""
+        return tuple(zip(self.buffers, self.offsets or (0,) * len(self.buffers), strict=True))
 
 
 @dataclass(frozen=True, slots=True)

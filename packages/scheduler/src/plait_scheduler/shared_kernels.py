@@ -1,7 +1,8 @@
 """Kernels of groups that are alike are made once, as those of equal layers are.
 
 A kernel depends on what its group computes over which loops, on the types and layouts of buffers,
-and on which of them are stored; not on names. It is built from the group over buffers "0", "1", ...
+and on which of them are stored; not on names, nor on where in a buffer it begins to read
+(`plait_scheduler.windows`). It is built from the group over buffers "0", "1", ...
 in order of their first use, and kept by all of that for one program.
 """
 
@@ -20,6 +21,7 @@ from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.params import compact_params
 from plait_scheduler.program import Kernel
 from plait_scheduler.text.print import print_kernel
+from plait_scheduler.windows import Window, windows_of, within
 from plait_utils import dataclass
 
 _Overwriting: TypeAlias = tuple[Kernel, tuple[int, ...]] | None
@@ -48,17 +50,24 @@ class SharedKernels:
     def build(self, group: Group, stored: Sequence[str]) -> BuiltKernel:
         """The kernel of `group`; of what it computes only `stored` goes to memory."""
         numbers = _numbered(group)
-        members = tuple([_without_names(each, numbers) for each in group.members])
+        windows = windows_of(group, self.buffers)
+        read = [within(member, windows) for member in group.members]
+        members = tuple([_without_names(each, numbers) for each in read])
         kept = tuple([numbers[name] for name in stored])
         wide = tuple([numbers[name] for name in group.writes if name in self.wide])
-        kinds = tuple([_kind(self.buffers[name]) for name in numbers])
+        given = {name: _seen(self.buffers[name], windows.get(name)) for name in numbers}
+        kinds = tuple([_kind(buffer) for buffer in given.values()])
         key = group.outer, group.inner, members, kept, wide, kinds
         built = self.built.get(key)
         if built is None:
-            built = self._build(group, members, kept, frozenset(wide), numbers)
+            built = self._build(group, members, kept, frozenset(wide), numbers, given)
             self.built[key] = built
-        names = list(numbers)
-        return replace(built, buffers=tuple([names[int(number)] for number in built.buffers]))
+        known = list(numbers)
+        names = tuple([known[int(number)] for number in built.buffers])
+        if windows:
+            offsets = tuple([windows[n].offset if n in windows else 0 for n in names])
+            built = replace(built, offsets=offsets)
+        return replace(built, buffers=names)
 
     def _build(
         self,
@@ -67,8 +76,9 @@ class SharedKernels:
         stored: Sequence[str],
         wide: frozenset[str],
         numbers: Mapping[str, str],
+        buffers: Mapping[str, Buffer],
     ) -> BuiltKernel:
-        """The kernel over the numbers of buffers."""
+        """The kernel over the numbers of buffers, which are `buffers` by name."""
         return build_kernel(
             replace(
                 group,
@@ -77,7 +87,7 @@ class SharedKernels:
                 writes={numbers[name]: place for name, place in group.writes.items()},
             ),
             stored,
-            {number: replace(self.buffers[name], name=number) for name, number in numbers.items()},
+            {number: replace(buffers[name], name=number) for name, number in numbers.items()},
             self.options,
             wide,
         )
@@ -87,6 +97,8 @@ class SharedKernels:
         if source not in built.buffers or target not in built.buffers:
             return None
         read, written = built.buffers.index(source), built.buffers.index(target)
+        if built.offsets and built.offsets[read]:
+            return None  # what it reads lies elsewhere in that memory
         key = id(built.kernel), read, written
         if key not in self.overwriting:
             self.overwriting[key] = built.kernel, overwrite(built.kernel, read, written)
@@ -94,7 +106,9 @@ class SharedKernels:
         if found is None:
             return None
         kernel, kept = found
-        return BuiltKernel(kernel, tuple([built.buffers[place] for place in kept]), built.symbols)
+        names = tuple([built.buffers[place] for place in kept])
+        offsets = tuple([built.offsets[place] for place in kept]) if built.offsets else ()
+        return BuiltKernel(kernel, names, built.symbols, offsets)
 
     def name(self, kernel: Kernel) -> str:
         """The name under which a kernel is launched, its parameters compact."""
@@ -135,6 +149,11 @@ def _without_names(member: Member, numbers: Mapping[str, str]) -> Member:
     buffer = replace(node.buffer, name=numbers[node.name])
     own = Node(0, buffer, node.ranges, node.reduced, node.kind, value, Origin(), scatter)
     return Member(own, member.values)
+
+
+def _seen(buffer: Buffer, window: Window | None) -> Buffer:
+    """A buffer as a kernel sees it."""
+    return buffer if window is None else replace(buffer, layout=window.layout)
 
 
 def _kind(buffer: Buffer) -> Hashable:

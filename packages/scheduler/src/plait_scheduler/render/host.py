@@ -44,7 +44,7 @@ from plait_scheduler.program import (
 )
 from plait_scheduler.render.torch_kernel import RenderedKernel, torch_kernel
 from plait_scheduler.render.values import TORCH_DTYPES
-from plait_scheduler.sizes import size_places
+from plait_scheduler.sizes import extent_of, size_places
 from plait_utils import dataclass
 
 KernelRenderer: TypeAlias = Callable[[Kernel], RenderedKernel]
@@ -109,9 +109,11 @@ class _Host:
     calls: dict[str, str]
     names: dict[str, str]
     buffers: dict[str, ProgramBuffer] = field(init=False)
+    kernels: dict[str, Kernel] = field(init=False)
 
     def __post_init__(self) -> None:
         self.buffers = {buffer.name: buffer for buffer in self.program.buffers}
+        self.kernels = {kernel.name: kernel for kernel in self.program.kernels}
 
     def lines(self) -> list[str]:
         """The text of `run`."""
@@ -139,13 +141,12 @@ class _Host:
 
     def _written_inputs(self) -> list[str]:
         """The names of inputs that the program writes to."""
-        kernels = {kernel.name: kernel for kernel in self.program.kernels}
         written: set[str] = set()
         for step in self.program.steps:
             if isinstance(step, CopyBack):
                 written.add(step.input)
             elif isinstance(step, Launch):
-                pairs = zip(kernels[step.kernel].params, step.buffers, strict=True)
+                pairs = zip(self.kernels[step.kernel].params, step.buffers, strict=True)
                 written |= {name for param, name in pairs if param.access is not Access.READ}
         places = {memory_of(self.buffers, name) for name in written}
         return [self.names[name] for name in self.program.inputs if name in places]
@@ -170,12 +171,12 @@ class _Host:
         match step:
             case Allocate(buffer):
                 return [self._allocate(self.buffers[buffer])]
-            case Launch(kernel, buffers, symbols, origin, _):
-                given = [self.names[name] for name in buffers] + [str(s) for s in symbols]
-                return [f"{self.calls[kernel]}({', '.join(given)}){_comment(origin)}"]
-            case OnError(Launch(kernel, buffers, symbols, origin)):
-                given = [self.names[name] for name in buffers] + [str(s) for s in symbols]
-                return [f"undo({', '.join([self.calls[kernel], *given])}){_comment(origin)}"]
+            case Launch(kernel, _, _, origin):
+                given = ", ".join(self._given(step))
+                return [f"{self.calls[kernel]}({given}){_comment(origin)}"]
+            case OnError(launch):
+                given = ", ".join([self.calls[launch.kernel], *self._given(launch)])
+                return [f"undo({given}){_comment(launch.origin)}"]
             case CallExtern():
                 return self._call(step)
             case CopyBack(target, source):
@@ -185,6 +186,16 @@ class _Host:
             case Return(outputs):
                 items = [self._output(out) for out in outputs]
                 return [f"return ({', '.join(items)}{',' if len(items) == 1 else ''})"]
+
+    def _given(self, launch: Launch) -> list[str]:
+        """The arguments of a kernel: buffers, or what lies in them from an element on."""
+        given: list[str] = []
+        for (name, at), param in zip(
+            launch.places, self.kernels[launch.kernel].params, strict=True
+        ):
+            own = self.names[name]
+            given.append(f"strided({own}, ({extent_of(param.layout)},), (1,), {at})" if at else own)
+        return given + [str(size) for size in launch.symbols]
 
     def _allocate(self, buffer: ProgramBuffer) -> str:
         name, layout = self.names[buffer.name], _layout(buffer.layout)

@@ -293,8 +293,13 @@ def _step(line: str, index: IndexReader) -> Step:
             if found is None:
                 raise ValueError(f"{text!r} is not a launch")
             sizes = tuple(index.parse(part) for part in split_commas(found[3] or ""))
-            buffers = tuple(split_commas(found[2]))
-            launch = Launch(found[1], buffers, sizes, origin, word == "together")
+            given = [part.partition(" + ") for part in split_commas(found[2])]
+            buffers = tuple(name for name, _, _ in given)
+            offsets = tuple(int(at or "0") for _, _, at in given)
+            together = word == "together"
+            launch = Launch(
+                found[1], buffers, sizes, origin, together, offsets if any(offsets) else ()
+            )
             return OnError(launch) if word == "on-error" else launch
         case "call":
             return _call(rest, origin, index)

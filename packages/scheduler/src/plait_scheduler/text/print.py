@@ -173,10 +173,11 @@ def print_step(step: Step) -> str:
     match step:
         case Allocate(buffer):
             return f"allocate {buffer}"
-        case Launch(kernel, buffers, symbols, origin, together):
+        case Launch(kernel, _, symbols, origin, together):
             sizes = f" sizes({', '.join(map(str, symbols))})" if symbols else ""
             word = "together" if together else "launch"
-            return f"{word} {kernel}({', '.join(buffers)}){sizes}{print_origin(origin)}"
+            given = ", ".join(f"{name} + {at}" if at else name for name, at in step.places)
+            return f"{word} {kernel}({given}){sizes}{print_origin(origin)}"
         case OnError(launch):
             return f"on-error {print_step(launch).removeprefix('launch ')}"
         case CallExtern(op, overload, args, results, out_variant, origin):

@@ -26,6 +26,7 @@ from plait_scheduler.program import (
     Launch,
     OnError,
     OutputStorage,
+    Param,
     PartStorage,
     Program,
     ProgramBuffer,
@@ -250,11 +251,14 @@ class _ProgramCheck:
         kernel = self.kernels[launch.kernel]
         self._require(len(launch.buffers) == len(kernel.params), "each parameter is given a buffer")
         self._require(len(launch.symbols) == len(kernel.symbols), "each size is given")
-        for param, name in zip(kernel.params, launch.buffers, strict=True):
+        for param, (name, offset) in zip(kernel.params, launch.places, strict=True):
             buffer = self._buffer(name)
             self._require(buffer.dtype is param.dtype, f"{name} has elements of {param.dtype}")
-            same = collapsed(buffer.layout) == collapsed(param.layout)
-            self._require(same, f"{name} has the layout of {param.name}")
+            if offset:
+                self._lies_in(buffer, param, offset)
+            else:
+                same = collapsed(buffer.layout) == collapsed(param.layout)
+                self._require(same, f"{name} has the layout of {param.name}")
             self._require(name in self.alive, f"{name} is allocated")
             if param.access is not Access.WRITE:
                 self._require(name in self.written, f"{name} is computed before it is read")
@@ -262,6 +266,15 @@ class _ProgramCheck:
                 self._require(launch.buffers.count(name) == 1, f"{name} is given once")
                 is_input = isinstance(buffer.storage, InputStorage)
                 self._require(not is_input, f"{name} is not an input")
+
+    def _lies_in(self, buffer: ProgramBuffer, param: Param, offset: int) -> None:
+        """Part of a buffer is read, and is part of it."""
+        is_read = param.access is Access.READ
+        self._require(is_read, f"part of {buffer.name} is only read")
+        have, need = extent_of(buffer.layout), extent_of(param.layout) + offset
+        known = have.is_constant and need.is_constant
+        fits = known and offset > 0 and need.as_int() <= have.as_int()
+        self._require(fits, f"{param.name} at {offset} lies in {buffer.name}")
 
     def _beside(self, launch: Launch) -> None:
         """A launch that may run at the same time as those before it touches nothing of theirs."""
