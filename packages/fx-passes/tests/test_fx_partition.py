@@ -31,7 +31,7 @@ from plait_fx_passes import (
 from plait_fx_passes.op_info import op_info
 from plait_fx_passes.training.cuts import INFINITE, Network
 from plait_fx_passes.training.joint_graph import is_random
-from plait_fx_passes.training.partition import SavedInput
+from plait_fx_passes.training.places import SavedInput
 
 
 def joint_of(program, inputs):

@@ -3,89 +3,54 @@
 from typing import TYPE_CHECKING
 
 from plait_fx_passes._version import __version__
-from plait_fx_passes.aten_graph import (
-    AtenGraph,
-    AttributeInput,
-    Computed,
-    ConstantInput,
-    Detached,
-    Followed,
-    Geometry,
-    InputItself,
-    InputSource,
-    InputView,
-    Literal,
-    MetadataMutation,
-    Mutation,
-    OutputSource,
-    Repeated,
-    ResultView,
-    SyntheticBase,
-    UserInput,
-    ViewStep,
-    WithinOutput,
-)
-from plait_fx_passes.decompose import decompose
-from plait_fx_passes.decompositions import (
-    core_decompositions,
-    counter_decompositions,
-    default_decompositions,
-    moving_decompositions,
-)
-from plait_fx_passes.errors import (
-    AtenTraceError,
-    CheckFailure,
-    GraphTextError,
-    NoGradientsError,
-    PassError,
-    PatternError,
-    ProgramRaisesError,
-    VerificationError,
-)
-from plait_fx_passes.image_layouts import (
-    ImageLayout,
-    ImageRole,
-    image_layouts,
-    summarize_layouts,
-)
-from plait_fx_passes.open_sizes import Conditions, refuse_open_surroundings, runner
-from plait_fx_passes.passes.base import Fuel, Pass, PassContext
-from plait_fx_passes.passes.bisect import Culprit, find_bad_rewrite
-from plait_fx_passes.passes.changes import GraphDiff, PassChange, PassLog
-from plait_fx_passes.passes.manager import (
-    DEFAULT_PASSES,
-    IN_PLACE_PASSES,
-    KERNEL_PASSES,
-    LAYOUT_PASSES,
-    LOOP_PASSES,
-    NUMERIC_PASSES,
-    QUANTIZED_LOOP_PASSES,
-    QUANTIZED_PASSES,
-    SUM_PASSES,
-    PassRecord,
-    run_passes,
-)
-from plait_fx_passes.patterns import Anything, Match, RewriteRule, Scalar, Tensors, rule_pass
-from plait_fx_passes.printer import print_aten
-from plait_fx_passes.record.journal import Journal, journaled
-from plait_fx_passes.record.written import (
-    PartlyWritten,
-    is_written_variant,
-    partly_written,
-    returned_by,
-    run_written_variant,
-    tensors_written,
-)
-from plait_fx_passes.runtime import bind_inputs, is_direct, wrap_runtime, writable
-from plait_fx_passes.subclasses.program import Flattened, flattened
-from plait_fx_passes.to_aten import to_aten
-from plait_fx_passes.training.reading import note_reads
-from plait_fx_passes.training.spent import differentiates
-from plait_fx_passes.verify import verify
 from plait_utils import late_exports
 
 if TYPE_CHECKING:
-    from plait_fx_passes.attention import FusedAttention, fuse_attention
+    from plait_fx_passes.aten_graph import (
+        AtenGraph,
+        AttributeInput,
+        Computed,
+        ConstantInput,
+        Detached,
+        Followed,
+        Geometry,
+        InputItself,
+        InputSource,
+        InputView,
+        Literal,
+        MetadataMutation,
+        Mutation,
+        OutputSource,
+        Repeated,
+        ResultView,
+        SyntheticBase,
+        UserInput,
+        ViewStep,
+        WithinOutput,
+    )
+    from plait_fx_passes.attention import (
+        FusedAttention,
+        fuse_attention,
+    )
+    from plait_fx_passes.decomposing import (
+        decompose,
+    )
+    from plait_fx_passes.decompositions import (
+        core_decompositions,
+        counter_decompositions,
+        default_decompositions,
+        moving_decompositions,
+    )
+    from plait_fx_passes.errors import (
+        AtenTraceError,
+        CheckFailure,
+        GraphTextError,
+        NoGradientsError,
+        PassError,
+        PatternError,
+        ProgramRaisesError,
+        VerificationError,
+    )
     from plait_fx_passes.freezing import (
         FOLD_BATCH_NORMS,
         FOLDING_PASSES,
@@ -96,6 +61,31 @@ if TYPE_CHECKING:
         can_freeze,
         split_frozen,
     )
+    from plait_fx_passes.image_layouts import (
+        ImageLayout,
+        ImageRole,
+        image_layouts,
+        summarize_layouts,
+    )
+    from plait_fx_passes.open_sizes import (
+        Conditions,
+        refuse_open_surroundings,
+        runner,
+    )
+    from plait_fx_passes.passes.base import (
+        Fuel,
+        Pass,
+        PassContext,
+    )
+    from plait_fx_passes.passes.bisect import (
+        Culprit,
+        find_bad_rewrite,
+    )
+    from plait_fx_passes.passes.changes import (
+        GraphDiff,
+        PassChange,
+        PassLog,
+    )
     from plait_fx_passes.passes.collectives import (
         CollectivePart,
         CollectiveParts,
@@ -104,44 +94,259 @@ if TYPE_CHECKING:
         communicates,
         parts_runner,
     )
-    from plait_fx_passes.passes.users_in_place import UsersInPlace, users_in_place
-    from plait_fx_passes.standalone import as_module, optimize
-    from plait_fx_passes.training.backwards import whole_backward
-    from plait_fx_passes.training.choose import PartitionCosts
-    from plait_fx_passes.training.gradient_program import GradientProgram
-    from plait_fx_passes.training.joint import to_joint
-    from plait_fx_passes.training.joint_graph import JointGraph
-    from plait_fx_passes.training.known import Known
-    from plait_fx_passes.training.memory import memory_efficient
-    from plait_fx_passes.training.partition import (
-        Partition,
-        SavedInput,
-        SavedResult,
-        SavedSize,
-        keep_all,
-        partition,
+    from plait_fx_passes.passes.manager import (
+        DEFAULT_PASSES,
+        IN_PLACE_PASSES,
+        KERNEL_PASSES,
+        LAYOUT_PASSES,
+        LOOP_PASSES,
+        NUMERIC_PASSES,
+        QUANTIZED_LOOP_PASSES,
+        QUANTIZED_PASSES,
+        SUM_PASSES,
+        PassRecord,
+        run_passes,
     )
-    from plait_fx_passes.training.pieces import Piece, in_pieces, run_pieces
-    from plait_fx_passes.training.runtime import wrap_training, writable_in_training
-    from plait_fx_passes.training.saved import Held, SavedTensor, print_saved
-    from plait_fx_passes.training.scratch import consumed_by
-    from plait_fx_passes.training.waypoints import WaypointError
+    from plait_fx_passes.passes.users_in_place import (
+        UsersInPlace,
+        users_in_place,
+    )
+    from plait_fx_passes.patterns import (
+        Anything,
+        Match,
+        RewriteRule,
+        Scalar,
+        Tensors,
+        rule_pass,
+    )
+    from plait_fx_passes.printer import (
+        print_aten,
+    )
+    from plait_fx_passes.record.journal import (
+        Journal,
+        journaled,
+    )
+    from plait_fx_passes.record.written import (
+        PartlyWritten,
+        is_written_variant,
+        partly_written,
+        returned_by,
+        run_written_variant,
+        tensors_written,
+    )
+    from plait_fx_passes.runtime import (
+        bind_inputs,
+        is_direct,
+        wrap_runtime,
+        writable,
+    )
+    from plait_fx_passes.standalone import (
+        as_module,
+        optimize,
+    )
+    from plait_fx_passes.subclasses.program import (
+        Flattened,
+        flattened,
+    )
+    from plait_fx_passes.to_functional import (
+        to_aten,
+    )
+    from plait_fx_passes.training.backwards import (
+        whole_backward,
+    )
+    from plait_fx_passes.training.choose import (
+        PartitionCosts,
+    )
+    from plait_fx_passes.training.consuming import (
+        consumed_by,
+    )
+    from plait_fx_passes.training.gradient_program import (
+        GradientProgram,
+    )
+    from plait_fx_passes.training.joint import (
+        to_joint,
+    )
+    from plait_fx_passes.training.joint_graph import (
+        JointGraph,
+    )
+    from plait_fx_passes.training.known import (
+        Known,
+    )
+    from plait_fx_passes.training.memory import (
+        memory_efficient,
+    )
+    from plait_fx_passes.training.partition import Partition, keep_all, partition
+    from plait_fx_passes.training.pieces import (
+        Piece,
+        in_pieces,
+        run_pieces,
+    )
+    from plait_fx_passes.training.places import SavedInput, SavedResult, SavedSize
+    from plait_fx_passes.training.reading import (
+        note_reads,
+    )
+    from plait_fx_passes.training.runtime import (
+        wrap_training,
+        writable_in_training,
+    )
+    from plait_fx_passes.training.saved import (
+        Held,
+        SavedTensor,
+        print_saved,
+    )
+    from plait_fx_passes.training.spent import (
+        differentiates,
+    )
+    from plait_fx_passes.training.waypoints import (
+        WaypointError,
+    )
+    from plait_fx_passes.verifier import (
+        verify,
+    )
 else:
+    # What runs a program that another process has compiled needs little of this package.
     __getattr__ = late_exports(
         __name__,
         {
-            "plait_fx_passes.attention": ("FusedAttention", "fuse_attention"),
+            "plait_fx_passes.aten_graph": (
+                "AtenGraph",
+                "AttributeInput",
+                "Computed",
+                "ConstantInput",
+                "Detached",
+                "Followed",
+                "Geometry",
+                "InputItself",
+                "InputSource",
+                "InputView",
+                "Literal",
+                "MetadataMutation",
+                "Mutation",
+                "OutputSource",
+                "Repeated",
+                "ResultView",
+                "SyntheticBase",
+                "UserInput",
+                "ViewStep",
+                "WithinOutput",
+            ),
+            "plait_fx_passes.attention": (
+                "FusedAttention",
+                "fuse_attention",
+            ),
+            "plait_fx_passes.decomposing": ("decompose",),
+            "plait_fx_passes.decompositions": (
+                "core_decompositions",
+                "counter_decompositions",
+                "default_decompositions",
+                "moving_decompositions",
+            ),
+            "plait_fx_passes.errors": (
+                "AtenTraceError",
+                "CheckFailure",
+                "GraphTextError",
+                "NoGradientsError",
+                "PassError",
+                "PatternError",
+                "ProgramRaisesError",
+                "VerificationError",
+            ),
             "plait_fx_passes.freezing": (
-                *("FOLD_BATCH_NORMS", "FOLDING_PASSES", "MERGE_PRODUCTS", "PACK_WEIGHTS"),
-                *("PACKING_PASSES", "Frozen", "can_freeze", "split_frozen"),
+                "FOLDING_PASSES",
+                "FOLD_BATCH_NORMS",
+                "Frozen",
+                "MERGE_PRODUCTS",
+                "PACKING_PASSES",
+                "PACK_WEIGHTS",
+                "can_freeze",
+                "split_frozen",
+            ),
+            "plait_fx_passes.image_layouts": (
+                "ImageLayout",
+                "ImageRole",
+                "image_layouts",
+                "summarize_layouts",
+            ),
+            "plait_fx_passes.open_sizes": (
+                "Conditions",
+                "refuse_open_surroundings",
+                "runner",
+            ),
+            "plait_fx_passes.passes.base": (
+                "Fuel",
+                "Pass",
+                "PassContext",
+            ),
+            "plait_fx_passes.passes.bisect": (
+                "Culprit",
+                "find_bad_rewrite",
+            ),
+            "plait_fx_passes.passes.changes": (
+                "GraphDiff",
+                "PassChange",
+                "PassLog",
             ),
             "plait_fx_passes.passes.collectives": (
-                *("CollectivePart", "CollectiveParts", "collective_parts", "collective_passes"),
-                *("communicates", "parts_runner"),
+                "CollectivePart",
+                "CollectiveParts",
+                "collective_parts",
+                "collective_passes",
+                "communicates",
+                "parts_runner",
             ),
-            "plait_fx_passes.passes.users_in_place": ("UsersInPlace", "users_in_place"),
-            "plait_fx_passes.standalone": ("as_module", "optimize"),
-            # Programs without gradients do without a third of this package.
+            "plait_fx_passes.passes.manager": (
+                "DEFAULT_PASSES",
+                "IN_PLACE_PASSES",
+                "KERNEL_PASSES",
+                "LAYOUT_PASSES",
+                "LOOP_PASSES",
+                "NUMERIC_PASSES",
+                "PassRecord",
+                "QUANTIZED_LOOP_PASSES",
+                "QUANTIZED_PASSES",
+                "SUM_PASSES",
+                "run_passes",
+            ),
+            "plait_fx_passes.passes.users_in_place": (
+                "UsersInPlace",
+                "users_in_place",
+            ),
+            "plait_fx_passes.patterns": (
+                "Anything",
+                "Match",
+                "RewriteRule",
+                "Scalar",
+                "Tensors",
+                "rule_pass",
+            ),
+            "plait_fx_passes.printer": ("print_aten",),
+            "plait_fx_passes.record.journal": (
+                "Journal",
+                "journaled",
+            ),
+            "plait_fx_passes.record.written": (
+                "PartlyWritten",
+                "is_written_variant",
+                "partly_written",
+                "returned_by",
+                "run_written_variant",
+                "tensors_written",
+            ),
+            "plait_fx_passes.runtime": (
+                "bind_inputs",
+                "is_direct",
+                "wrap_runtime",
+                "writable",
+            ),
+            "plait_fx_passes.standalone": (
+                "as_module",
+                "optimize",
+            ),
+            "plait_fx_passes.subclasses.program": (
+                "Flattened",
+                "flattened",
+            ),
+            "plait_fx_passes.to_functional": ("to_aten",),
             "plait_fx_passes.training.backwards": ("whole_backward",),
             "plait_fx_passes.training.choose": ("PartitionCosts",),
             "plait_fx_passes.training.gradient_program": ("GradientProgram",),
@@ -149,19 +354,14 @@ else:
             "plait_fx_passes.training.joint_graph": ("JointGraph",),
             "plait_fx_passes.training.known": ("Known",),
             "plait_fx_passes.training.memory": ("memory_efficient",),
-            "plait_fx_passes.training.partition": (
-                "Partition",
-                "SavedInput",
-                "SavedResult",
-                "SavedSize",
-                "keep_all",
-                "partition",
-            ),
+            "plait_fx_passes.training.partition": ("Partition", "keep_all", "partition"),
+            "plait_fx_passes.training.places": ("SavedInput", "SavedResult", "SavedSize"),
             "plait_fx_passes.training.pieces": (
                 "Piece",
                 "in_pieces",
                 "run_pieces",
             ),
+            "plait_fx_passes.training.reading": ("note_reads",),
             "plait_fx_passes.training.runtime": (
                 "wrap_training",
                 "writable_in_training",
@@ -171,8 +371,10 @@ else:
                 "SavedTensor",
                 "print_saved",
             ),
-            "plait_fx_passes.training.scratch": ("consumed_by",),
+            "plait_fx_passes.training.consuming": ("consumed_by",),
+            "plait_fx_passes.training.spent": ("differentiates",),
             "plait_fx_passes.training.waypoints": ("WaypointError",),
+            "plait_fx_passes.verifier": ("verify",),
         },
     )
 

@@ -20,7 +20,7 @@ from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.passes.manager import run_passes
 from plait_fx_passes.printer import print_aten
 from plait_fx_passes.runtime import wrap_runtime
-from plait_fx_passes.to_aten import to_aten
+from plait_fx_passes.to_functional import to_aten
 from plait_fx_passes.tools.compiling import compile_with, joint_of
 from plait_fx_passes.tools.drawing import draw
 from plait_fx_passes.tools.dumping import Dumpable, dump

@@ -35,7 +35,7 @@ from plait_fx_passes.freezing import with_frozen_attributes, with_held_values
 from plait_fx_passes.module_sizes import with_computed_sizes, without_numbers
 from plait_fx_passes.open_sizes import OpenGraph
 from plait_fx_passes.passes.manager import DEFAULT_PASSES, run_passes
-from plait_fx_passes.to_aten import to_aten
+from plait_fx_passes.to_functional import to_aten
 
 if TYPE_CHECKING:
     from plait_fx_passes.passes.base import Pass

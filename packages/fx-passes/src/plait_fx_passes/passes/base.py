@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from plait_fx_passes.aliasing import storage_root
 from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.errors import PassError
-from plait_fx_passes.verify import equal_values, recompute
+from plait_fx_passes.verifier import equal_values, recompute
 from plait_utils import dataclass
 
 

@@ -10,7 +10,7 @@ from torch._ops import OpOverload
 from torch.fx.node import Argument
 
 from plait_fx_passes.passes.base import PassContext, made_by
-from plait_fx_passes.verify import recompute
+from plait_fx_passes.verifier import recompute
 
 
 def call_before(

@@ -32,7 +32,7 @@ from plait_fx_passes.op_info import op_info
 from plait_fx_passes.passes.base import Pass, PassContext, made_by
 from plait_fx_passes.passes.frozen import Constants
 from plait_fx_passes.passes.packable import is_available, is_packable
-from plait_fx_passes.verify import recompute
+from plait_fx_passes.verifier import recompute
 from plait_utils import dataclass
 
 aten = torch.ops.aten

@@ -15,7 +15,7 @@ from torch import fx
 from plait_fx_passes.passes.base import Pass, PassContext, made_by
 from plait_fx_passes.passes.casts import keeps_values
 from plait_fx_passes.passes.constants import EXACT, REARRANGING
-from plait_fx_passes.verify import recompute
+from plait_fx_passes.verifier import recompute
 
 aten = torch.ops.aten
 

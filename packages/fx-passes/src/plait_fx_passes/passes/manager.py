@@ -39,7 +39,7 @@ from plait_fx_passes.patterns.rules import (
 )
 from plait_fx_passes.quantized.passes import QUANTIZED_LOOP_PRODUCTS, QUANTIZED_PRODUCTS
 from plait_fx_passes.record.guards import below_autograd
-from plait_fx_passes.verify import Ends, verify
+from plait_fx_passes.verifier import Ends, verify
 from plait_utils import Profile, dataclass
 from plait_utils.interrupts import stop_if_interrupted, uninterrupted
 

@@ -8,7 +8,7 @@ from torch import fx
 from plait_fx_passes.layouts import surely_equal
 from plait_fx_passes.passes.base import PassContext
 from plait_fx_passes.passes.constants import EXACT
-from plait_fx_passes.verify import recompute
+from plait_fx_passes.verifier import recompute
 
 aten = torch.ops.aten
 

@@ -23,7 +23,7 @@ from plait_fx_passes.record.guards import below_autograd
 from plait_fx_passes.record.inputs import NothingToLift
 from plait_fx_passes.record.recorder import Recorder
 from plait_fx_passes.record.rules import composite_rules
-from plait_fx_passes.verify import Ends
+from plait_fx_passes.verifier import Ends
 from plait_utils import dataclass
 
 

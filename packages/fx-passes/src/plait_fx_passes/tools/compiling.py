@@ -12,7 +12,7 @@ from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.errors import NoGradientsError
 from plait_fx_passes.passes.manager import run_passes
 from plait_fx_passes.runtime import wrap_runtime
-from plait_fx_passes.to_aten import to_aten
+from plait_fx_passes.to_functional import to_aten
 from plait_fx_passes.training.joint import to_joint
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.modes import records_gradients

@@ -25,7 +25,7 @@ from plait_fx_passes.tools.facts import Codec, InputFacts, facts_of
 from plait_fx_passes.tools.text import read_graph, write_graph
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.partition import Partition
-from plait_fx_passes.verify import recompute
+from plait_fx_passes.verifier import recompute
 from plait_utils import dataclass
 from plait_utils.fake import FakeMode
 

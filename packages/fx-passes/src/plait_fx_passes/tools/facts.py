@@ -16,8 +16,8 @@ from plait_fx_passes.errors import GraphTextError
 from plait_fx_passes.tools.text import function_named, name_of, read_value, write_value
 from plait_fx_passes.training.costs import Cost, Kind
 from plait_fx_passes.training.flow import Flow, Step
-from plait_fx_passes.training.partition import SavedInput, SavedResult, SavedSize
 from plait_fx_passes.training.passed import Passed
+from plait_fx_passes.training.places import SavedInput, SavedResult, SavedSize
 from plait_fx_passes.training.saved import Held, SavedTensor
 from plait_utils import dataclass
 

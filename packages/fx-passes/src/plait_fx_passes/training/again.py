@@ -8,111 +8,46 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import fx
 from torch.nn.utils.stateless import _reparametrize_module
 from torch.utils._pytree import tree_leaves
 
-from plait_fx_passes.aten_graph import (
-    AttributeInput,
-    ConstantInput,
-    UserInput,
-)
-from plait_fx_passes.layouts import has_static_sizes
-from plait_fx_passes.training.freeing import check_versions, versions_of
+from plait_fx_passes.aten_graph import AttributeInput, UserInput
+from plait_fx_passes.training.freeing import check_versions
 from plait_fx_passes.training.gradient_program import Uses, base_of
 from plait_fx_passes.training.joint_graph import JointGraph
-from plait_fx_passes.training.known import COMPUTED_FROM
-from plait_fx_passes.training.partition import Saved, SavedInput
-from plait_fx_passes.training.picking import Picker, picker
-from plait_fx_passes.training.reading import ancestors
+from plait_fx_passes.training.plan import TrainingPlan
+from plait_fx_passes.training.remembering import Before, Cuts, Geometry
 from plait_fx_passes.training.returned import shown_results
 from plait_fx_passes.training.staged import cut_at
-from plait_fx_passes.training.stands import Stands
-from plait_fx_passes.training.surroundings import as_before, autocast_now, random_states
-
-_Geometry: TypeAlias = "tuple[tuple[int, ...], tuple[int, ...]]"
-
-
-class Before(NamedTuple):
-    """What a program was called with, as far as its gradients depend on it: inputs that it does
-    not write to, with their versions, copies of others, states of random generators, what
-    stands for inputs where autograd may come to know others in their place, and the sizes and
-    strides of inputs that differ from call to call."""
-
-    kept: tuple[torch.Tensor, ...]
-    copies: tuple[torch.Tensor, ...]
-    versions: tuple[int, ...]
-    states: Sequence[torch.Tensor]
-    stands: Stands
-    geometries: tuple[_Geometry, ...] = ()
-
-
-class Cuts(NamedTuple):
-    """Outputs at which gradients end: their places among those that are passed, and the tensors
-    that gradients are to flow on from in turn; None for values that are computed again."""
-
-    places: tuple[int, ...]
-    tensors: tuple[torch.Tensor | None, ...]
-
-    @property
-    def given(self) -> list[torch.Tensor]:
-        """The tensors that there are."""
-        return [each for each in self.tensors if each is not None]
+from plait_fx_passes.training.surroundings import as_before
 
 
 class Again:
     """Runs the torch-level program of a joint graph to differentiate its gradients."""
 
-    def __init__(self, joint: JointGraph, program: fx.GraphModule) -> None:
+    def __init__(self, plan: TrainingPlan, joint: JointGraph, program: fx.GraphModule) -> None:
         self._joint = joint
         self._program = program
         self._cut_programs: dict[object, fx.GraphModule] = {}
         self._attributes = {name for name, _ in program.named_parameters()}
         self._attributes |= {name for name, _ in program.named_buffers()}
-        self._autocast = autocast_now()
-        written = {mutation.input for mutation in joint.program.mutations}
+        self._autocast = plan.autocast
         placeholders = joint.graph.find_nodes(op="placeholder")[: joint.input_count]
-        used = inputs_of_gradients(joint)
-        self.copied = tuple(sorted(written & used))
-        """The inputs that are written to, though gradients depend on what they were."""
-        self.kept = tuple(sorted(used - written))
-        """The other inputs whose values gradients depend on; all others need not stay alive."""
-        saved = {index for index, _ in joint.saved}
-        self.unsaved = tuple(
-            n for n in self.kept if n not in saved and joint.gradients[n] is not None
-        )
-        """Those of them that get gradients, and of which autograd would save no values."""
+        self.copied = plan.copied
+        self.kept = plan.kept
         self.uses = Uses(self.kept, self.copied, self._autocast)
-        self._count = joint.input_count
-        self._pick_kept: Picker[torch.Tensor] = picker(self.kept)
-        self._others = {n: node.meta["val"] for n, node in enumerate(placeholders) if n not in used}
-        self._open = tuple(n for n, value in self._others.items() if not has_static_sizes(value))
-
-    def remember(self, given: tuple[torch.Tensor, ...], states: Sequence[torch.Tensor]) -> Before:
-        """What the program is called with: its inputs, then copies of those in ``copied``."""
-        kept = self._pick_kept(given)
-        geometries: tuple[_Geometry, ...] = ()
-        if self._open:
-            geometries = tuple((given[n].shape, given[n].stride()) for n in self._open)
-        return Before(kept, given[self._count :], versions_of(kept), states, {}, geometries)
+        self._others = {
+            n: node.meta["val"] for n, node in enumerate(placeholders) if n not in plan.used
+        }
+        self._open = plan.open_inputs
 
     def sources_of(self, before: Before) -> list[torch.Tensor]:
         """What gradients flow to, as ``uses.sources`` lists it."""
         kept = zip(self.kept, before.kept, strict=True)
         return [*(before.stands.get(n, each) for n, each in kept), *before.copies]
-
-    def versions(self, before: Before, saved: Sequence[Saved]) -> list[int]:
-        """How often what was saved for the backward had been changed by then: results are new.
-        Of an input that the program itself writes to, no version is right."""
-        inputs = dict(zip(self.kept, before.versions, strict=True))
-        return [inputs.get(each.input, -2) if isinstance(each, SavedInput) else 0 for each in saved]
-
-    def states(self) -> list[torch.Tensor]:
-        """Of the random generators, from which the program draws."""
-        return random_states()
 
     def gradients(
         self,
@@ -145,7 +80,7 @@ class Again:
         return self.differentiated(results, tangents, sources, len(passed))
 
     def sources(
-        self, given: Mapping[int, torch.Tensor], geometries: Mapping[int, _Geometry]
+        self, given: Mapping[int, torch.Tensor], geometries: Mapping[int, Geometry]
     ) -> dict[int, torch.Tensor]:
         """What gradients are asked for, from the inputs that they depend on, by placeholder; the
         others have the geometries that are given, or those that the program was traced with."""
@@ -185,7 +120,7 @@ class Again:
             found[n] = sources[n].clone()
         return [found[n] for n in range(self._joint.input_count)]
 
-    def _zeros(self, n: int, value: torch.Tensor, geometry: _Geometry) -> torch.Tensor:
+    def _zeros(self, n: int, value: torch.Tensor, geometry: Geometry) -> torch.Tensor:
         """In the place of an input whose values no gradient depends on."""
         size, stride = geometry
         made = torch.empty_strided(size, stride, dtype=value.dtype, device=value.device).zero_()
@@ -247,30 +182,6 @@ class Again:
     ) -> AbstractContextManager[None]:
         """Generators as they were when the compiled program ran, and this autocast alone."""
         return as_before(states, autocast, draws=self._joint.random)
-
-
-def inputs_of_gradients(joint: JointGraph) -> frozenset[int]:
-    """The inputs, by placeholder, whose values gradients of any order depend on."""
-    written = {mutation.input for mutation in joint.program.mutations}
-    placeholders = joint.graph.find_nodes(op="placeholder")[: joint.input_count]
-    read = ancestors(joint.program.results[joint.result_count :])
-    # What the joint graph is given besides, the program computes itself.
-    known = {node for node in placeholders if COMPUTED_FROM in node.meta}
-    read |= {each for node in known & read for each in node.meta[COMPUTED_FROM]}
-    read -= known
-    # An input that is written to without gradients has no part in the first gradients, but
-    # autograd follows what becomes of it in the second.
-    return frozenset(
-        n
-        for n, node in enumerate(placeholders)
-        if not isinstance(joint.program.inputs[n], ConstantInput)  # the program has its own
-        and (
-            joint.tells_apart
-            or node in read
-            or (n in written and joint.gradients[n] is not None)
-            or node.meta.get("is_anchor")  # through it gradients are differentiated
-        )
-    )
 
 
 def _apart(inputs: Iterable[tuple[int, torch.Tensor]]) -> dict[int, torch.Tensor]:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
 from plait_fx_passes.aten_graph import AtenGraph
-from plait_fx_passes.open_sizes import dense_strides, reader, runner, size_places
+from plait_fx_passes.training.consuming import are_held_by_nobody_else, consuming
 from plait_fx_passes.training.freeing import Pattern
-from plait_fx_passes.training.joint_graph import JointGraph
-from plait_fx_passes.training.partition import Partition
 from plait_fx_passes.training.picking import Picker, picker
-from plait_fx_passes.training.pruning import Pruned, prune
-from plait_fx_passes.training.scratch import are_held_by_nobody_else, consuming, large_and_own
+from plait_fx_passes.training.plan import GetGraphs, TrainingPlan
+from plait_fx_passes.training.tangents import Tangent, is_wrapped
 from plait_utils import dataclass, postponed_collections
+
+if TYPE_CHECKING:
+    from plait_fx_passes.training.partition import Partition
+    from plait_fx_passes.training.pruning import Pruned
 
 Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
 Gradients: TypeAlias = "tuple[torch.Tensor | None, ...]"
@@ -28,8 +30,18 @@ _Kind: TypeAlias = Pattern | tuple[Pattern, frozenset[int]]
 _NONE = -1
 """The place of the None behind all gradients."""
 
-_is_batched = torch._C._functorch.is_batchedtensor
-_is_legacy_batched = torch._C._functorch.is_legacy_batchedtensor
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A part of a backward, compiled: which tangents are given and of which inputs it computes the
+    gradients, which placeholders of the whole backward it takes and which of its gradients it
+    returns, and what runs it."""
+
+    given: Pattern
+    inputs: frozenset[int]
+    takes: tuple[int, ...]
+    gradients: tuple[int, ...]
+    run: Compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,23 +68,27 @@ class Backwards:
     """Runs the backward of a program.
 
     Args:
-        joint: the joint graph; its flow says which gradients are None.
-        parts: its partition.
+        plan: of the program; its flow says which gradients are None.
+        graphs: gives the graphs, where more than what is ``ready`` is asked for.
         whole: the compiled backward; None where ``compile_part`` makes it when it first runs.
         compile_part: compiles a part of it; None for ATen's kernels.
         extra: how many inputs the node has that get no gradient, behind the program's own.
+        ready: parts that were compiled before.
+        note: is told of each other part that is compiled.
     """
 
     def __init__(
         self,
-        joint: JointGraph,
-        parts: Partition,
+        plan: TrainingPlan,
+        graphs: GetGraphs,
         whole: Compiled | None,
         compile_part: Callable[[AtenGraph], Compiled] | None,
         extra: int = 0,
+        ready: Sequence[Ready] = (),
+        note: Callable[[Ready], None] | None = None,
     ) -> None:
-        self._joint = joint
-        self._parts = parts
+        self._plan = plan
+        self._graphs = graphs
         self._whole = whole
         self._compile = compile_part
         self._extra = extra
@@ -80,10 +96,9 @@ class Backwards:
         self._made: dict[_Kind, _Part] = {}
         self._needed: dict[_Kind, tuple[int, ...]] = {}
         self._waiting: dict[tuple[Pattern, frozenset[int]], Pruned] = {}
-        self._scratch = large_and_own(parts)
-        self._shapes = [
-            Tangent(node.meta["val"]) for node in parts.backward.placeholders[len(parts.saved) :]
-        ]
+        self._ready = {(each.given, each.inputs): each for each in ready}
+        self._note = note
+        self._saved = len(plan.saved)
 
     def run(
         self,
@@ -133,26 +148,32 @@ class Backwards:
         if takes is None:
             reached = self._reached(pattern)
             reached = reached if inputs is None else reached & inputs
-            pruned = self._waiting[pattern, reached] = self._pruned(pattern, reached)
-            count = len(self._parts.saved)
-            takes = self._needed[key] = tuple(n for n in pruned.placeholders if n < count)
+            ready = self._ready.get((pattern, reached))
+            if ready is not None:
+                places: tuple[int, ...] = ready.takes
+            else:
+                pruned = self._waiting[pattern, reached] = self._pruned(pattern, reached)
+                places = pruned.placeholders
+            takes = self._needed[key] = tuple(n for n in places if n < self._saved)
         return takes
 
     def _reached(self, given: tuple[bool, ...]) -> frozenset[int]:
         """The inputs that the gradients of these tangents reach."""
-        return self._joint.flow.inputs([n for n, is_given in enumerate(given) if is_given])
+        return self._plan.flow.inputs([n for n, is_given in enumerate(given) if is_given])
 
     def _wanted(self, reached: frozenset[int]) -> dict[int, int]:
         """Of the results of the whole backward the gradients of these inputs, with the inputs."""
         return {
-            place - self._joint.result_count: index
-            for index, place in enumerate(self._joint.gradients)
+            place - self._plan.result_count: index
+            for index, place in enumerate(self._plan.gradients)
             if place is not None and index in reached
         }
 
     def _pruned(self, given: tuple[bool, ...], reached: frozenset[int]) -> Pruned:
         """The part of the backward that computes these gradients from these tangents."""
-        backward, saved = self._parts.backward, len(self._parts.saved)
+        from plait_fx_passes.training.pruning import Pruned, prune
+
+        backward, saved = self._graphs().parts.backward, self._saved
         wanted = self._wanted(reached)
         if all(given) and len(wanted) == len(backward.results):
             return Pruned(backward, tuple(range(saved + len(given))), tuple(range(len(wanted))))
@@ -171,32 +192,61 @@ class Backwards:
 
     @postponed_collections()
     def _make(self, given: tuple[bool, ...], reached: frozenset[int]) -> _Part:
-        saved, wanted = len(self._parts.saved), self._wanted(reached)
-        pruned = self._waiting.pop((given, reached), None) or self._pruned(given, reached)
-        graph, takes, gradients = pruned.graph, pruned.placeholders, pruned.gradients
-        run = self._whole if graph is self._parts.backward else None
-        if run is None and self._compile is not None:
-            run = self._compile(_with_scratch(graph, takes, self._scratch))
-        run = runner(graph) if run is None else run
-        memory = consuming(run)
-        places = {wanted[gradient]: place for place, gradient in enumerate(gradients)}
-        order = [places.get(index, _NONE) for index in range(self._joint.input_count)]
+        saved, wanted = self._saved, self._wanted(reached)
+        ready = self._ready.get((given, reached))
+        if ready is None:
+            ready = self._compiled(given, reached)
+            if self._note is not None:
+                self._note(ready)
+        takes = ready.takes
+        memory = consuming(ready.run)
+        places = {wanted[gradient]: place for place, gradient in enumerate(ready.gradients)}
+        order = [places.get(index, _NONE) for index in range(self._plan.input_count)]
         return _Part(
-            run,
+            ready.run,
             None if memory is None else memory.run,
             () if memory is None else tuple(takes[place] for place in memory.overwrites),
-            _Lazily(graph),
+            _Lazily(lambda: self._pruned(given, reached).graph),
             takes=tuple(n for n in takes if n < saved),
             saved=picker([n for n in takes if n < saved]),
-            tangents=tuple((n - saved, self._shapes[n - saved]) for n in takes if n >= saved),
+            tangents=tuple((n - saved, self._plan.shapes[n - saved]) for n in takes if n >= saved),
             gradients=picker([*order, *[_NONE] * self._extra]),
         )
+
+    def _compiled(self, given: tuple[bool, ...], reached: frozenset[int]) -> Ready:
+        pruned = self._waiting.pop((given, reached), None) or self._pruned(given, reached)
+        graph, takes = pruned.graph, pruned.placeholders
+        run = self._whole if graph is self._graphs().parts.backward else None
+        if run is None and self._compile is not None:
+            run = self._compile(_with_scratch(graph, takes, self._plan.scratch))
+        if run is None:
+            from plait_fx_passes.open_sizes import runner
+
+            run = runner(graph)
+        return Ready(given, reached, takes, pruned.gradients, run)
 
 
 def whole_backward(parts: Partition) -> AtenGraph:
     """What `compile_part` of :func:`wrap_training` gets where all results have gradients."""
+    from plait_fx_passes.training.scratch import large_and_own
+
     backward = parts.backward
     return _with_scratch(backward, range(len(backward.placeholders)), large_and_own(parts))
+
+
+def whole_ready(plan: TrainingPlan, run: Compiled) -> Ready | None:
+    """The part that the whole backward is, where all results have gradients; None where no single
+    backward computes all gradients."""
+    given = (True,) * len(plan.tangents)
+    reached = plan.flow.inputs(range(len(given)))
+    count = sum(
+        place is not None and index in reached for index, place in enumerate(plan.gradients)
+    )
+    if count != plan.backward_count:
+        return None
+    return Ready(
+        given, reached, tuple(range(len(plan.saved) + len(given))), tuple(range(count)), run
+    )
 
 
 def _with_scratch(graph: AtenGraph, takes: Sequence[int], scratch: Collection[int]) -> AtenGraph:
@@ -207,38 +257,13 @@ def _with_scratch(graph: AtenGraph, takes: Sequence[int], scratch: Collection[in
 class _Lazily:
     """A graph by ATen's kernels, made a module when it is first called."""
 
-    def __init__(self, graph: AtenGraph) -> None:
+    def __init__(self, graph: Callable[[], AtenGraph]) -> None:
         self._graph = graph
         self._module: Compiled | None = None
 
     def __call__(self, *values: torch.Tensor) -> Sequence[torch.Tensor]:
         if self._module is None:
-            self._module = runner(self._graph)
+            from plait_fx_passes.open_sizes import runner
+
+            self._module = runner(self._graph())
         return self._module(*values)
-
-
-def is_wrapped(tangent: torch.Tensor) -> bool:
-    """Whether operators, and not memory, say what a tensor holds, as under vmap."""
-    return type(tangent) is not torch.Tensor or _is_batched(tangent) or _is_legacy_batched(tangent)
-
-
-class Tangent:
-    """What a compiled backward expects as the gradient of one result.
-
-    Raises AtenTraceError where how a result lies in memory does not follow from its sizes.
-    """
-
-    def __init__(self, value: torch.Tensor) -> None:
-        self._stride = tuple(value.stride())
-        self._dtype, self._device = value.dtype, value.device
-        self._strides: Callable[..., tuple[int, ...]] | None = None
-        if any(isinstance(each, torch.SymInt) for each in self._stride):
-            self._strides = dense_strides(value) or reader(self._stride, size_places([value]))
-
-    def conform(self, given: torch.Tensor) -> torch.Tensor:
-        """The gradient; a copy where it lies otherwise in memory than the result."""
-        stride = self._stride if self._strides is None else self._strides((given,))
-        if given.stride() == stride and not given.is_neg() and not given.is_conj():
-            return given
-        made = torch.empty_strided(given.shape, stride, dtype=self._dtype, device=self._device)
-        return made.copy_(given)

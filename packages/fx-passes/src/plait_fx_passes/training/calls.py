@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from plait_fx_passes.training.again import Before
 from plait_fx_passes.training.freeing import Left
 from plait_fx_passes.training.groups import Group
 from plait_fx_passes.training.looking import Shown
+from plait_fx_passes.training.remembering import Before
 from plait_fx_passes.training.watching import Watched
 from plait_utils import dataclass
 

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 
-from plait_fx_passes.passes.collectives.calls import communicates
-from plait_fx_passes.training.again import Again, Before, Cuts
 from plait_fx_passes.training.backwards import Backwards
-from plait_fx_passes.training.freeing import Pattern, as_noted, keeps_graph
-from plait_fx_passes.training.higher import Higher
-from plait_fx_passes.training.joint_graph import JointGraph
-from plait_fx_passes.training.partition import Partition
+from plait_fx_passes.training.freeing import Freeing, Pattern, as_noted, keeps_graph
+from plait_fx_passes.training.plan import TrainingPlan
+from plait_fx_passes.training.remembering import Before, Cuts, Remembering
 from plait_fx_passes.training.spent import USED_UP
 from plait_fx_passes.training.watching import check_attached, check_unchanged, saved_and_followed
+
+if TYPE_CHECKING:
+    from plait_fx_passes.training.again import Again
+    from plait_fx_passes.training.higher import Higher
 
 Gradients: TypeAlias = "tuple[torch.Tensor | None, ...]"
 
 _records = torch.is_grad_enabled
 _finds_anomalies = torch.is_anomaly_enabled
+
+
+class Deeper(NamedTuple):
+    """Computes gradients that can be differentiated: runs the program anew, or compiled."""
+
+    again: Again
+    higher: Higher
 
 
 class Differentiator:
@@ -34,21 +42,20 @@ class Differentiator:
 
     def __init__(
         self,
-        joint: JointGraph,
-        parts: Partition,
+        plan: TrainingPlan,
         backwards: Backwards,
-        again: Again,
-        higher: Higher,
+        remembering: Remembering,
+        freeing: Freeing,
+        deeper: Callable[[], Deeper],
     ) -> None:
-        self._joint = joint
-        self._parts = parts
+        self._plan = plan
         self._backwards = backwards
-        self._again = again
-        self._higher = higher
-        self._freeing = higher.freeing
-        self._communicates = communicates(parts.backward)
-        self._count = joint.input_count + len(again.copied)
-        self._followed = saved_and_followed(joint, parts)
+        self._remembering = remembering
+        self._deeper = deeper
+        self._freeing = freeing
+        self._communicates = plan.communicates
+        self._count = plan.input_count + len(remembering.copied)
+        self._followed = saved_and_followed(plan)
 
     def __call__(
         self,
@@ -81,9 +88,9 @@ class Differentiator:
             check_unchanged(state.watched, pattern)
         spent = None if keeps_graph() else freeing.freed_by(state, pattern)
         if _records() or _finds_anomalies():
-            found = self._higher.gradients(state, _kept(state), tangents, held)
-        elif self._joint.tells_apart and not all(pattern):
-            found = self._again.gradients(_kept(state), tangents)
+            found = self._deeper().higher.gradients(state, _kept(state), tangents, held)
+        elif self._plan.tells_apart and not all(pattern):
+            found = self._deeper().again.gradients(_kept(state), tangents)
         else:
             give_up = None
             if spent is not None and spent == freeing.everything and not unfinished:
@@ -109,7 +116,7 @@ class Differentiator:
         pattern = tuple([each is not None for each in tangents])
         spent = self._freeing.freed_before(state, pattern, stops)
         held = self._held(state, pattern)
-        found = self._higher.until(_kept(state), tangents, held, cuts)
+        found = self._deeper().higher.until(_kept(state), tangents, held, cuts)
         if not keeps_graph():
             self._freeing.free(state, held, spent, unfinished=unfinished)
         return found
@@ -131,7 +138,7 @@ class Differentiator:
 
     def _take(self, state: Any, error: RuntimeError) -> RuntimeError:
         """Take what is saved where autograd has raised ``error`` for what may not be needed."""
-        versions = self._again.versions(_kept(state), self._parts.saved)
+        versions = self._remembering.versions(_kept(state), self._plan.saved)
         self._freeing.take(state, versions, error)
         return error
 

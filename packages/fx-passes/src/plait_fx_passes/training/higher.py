@@ -16,17 +16,19 @@ import torch
 from torch import fx
 
 from plait_fx_passes.aten_graph import Computed
-from plait_fx_passes.training.again import Again, Before, Cuts
-from plait_fx_passes.training.backwards import Tangent, is_wrapped
+from plait_fx_passes.training.again import Again
 from plait_fx_passes.training.freeing import Freeing, check_versions, stale_places
 from plait_fx_passes.training.gradient_program import GradientProgram, Wanted, gradient_program
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.known import is_alike
-from plait_fx_passes.training.lines import line_of
 from plait_fx_passes.training.linking import Owner, Shared, linked, shared_steps
-from plait_fx_passes.training.partition import Partition, SavedResult
+from plait_fx_passes.training.partition import Partition
+from plait_fx_passes.training.places import SavedResult
+from plait_fx_passes.training.plan import Graphs
 from plait_fx_passes.training.reading import reads_of
+from plait_fx_passes.training.remembering import Before, Cuts
 from plait_fx_passes.training.stands import changed_since
+from plait_fx_passes.training.tangents import Tangent, is_wrapped
 from plait_utils import dataclass
 
 Gradients: TypeAlias = "tuple[torch.Tensor | None, ...]"
@@ -50,23 +52,23 @@ class Higher:
     """Gradients as differentiable functions.
 
     Args:
-        joint: the joint graph of the program.
-        program: the torch-level program.
-        again: runs it eagerly.
-        parts: its partition; what it saves need not be computed again.
+        graphs: the joint graph, its partition, of which what it saves need not be computed again,
+            and the torch-level program.
+        again: runs the program eagerly.
+        freeing: says what backwards free.
         compile_gradients: compiles the program of a kind of backward for calls that need
             gradients; it returns None where it cannot. None for no compiler at all.
     """
 
     def __init__(
         self,
-        joint: JointGraph,
-        program: fx.GraphModule,
+        graphs: Graphs,
         again: Again,
-        parts: Partition,
+        freeing: Freeing,
         compile_gradients: CompileGradients | None,
     ) -> None:
-        self.freeing = Freeing(joint.flow, _lines(joint, parts))
+        joint, parts, program = graphs
+        self.freeing = freeing
         self._joint = joint
         self._program = program
         self._again = again
@@ -193,7 +195,7 @@ class Higher:
         if run is None:
             return None
         first, count = len(uses.sources), len(wanted.begun) + len(wanted.tangents)
-        shapes = tuple(Tangent(each) for each in made.examples[first : first + count])
+        shapes = tuple(Tangent.of(each) for each in made.examples[first : first + count])
         behind = self._joint.input_count
         copied = {n: behind + k for k, n in enumerate(uses.copied)}
         behind += len(uses.copied)
@@ -223,10 +225,3 @@ def _is_plain(tensors: Sequence[torch.Tensor]) -> bool:
     return not switched and not any(
         is_wrapped(each) for each in tensors if type(each) is not torch.nn.Parameter
     )
-
-
-def _lines(joint: JointGraph, parts: Partition) -> list[str]:
-    """Of each saved tensor, the user's line that an error for it names."""
-    nodes = {node.name: node for node in joint.graph.nodes}
-    found = [line_of(nodes[each.name]) for each in parts.kept]
-    return found + [""] * (len(parts.saved) - len(found))  # sizes

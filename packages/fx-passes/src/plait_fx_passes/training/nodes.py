@@ -11,24 +11,16 @@ import torch
 
 from plait_fx_passes.aten_graph import AtenGraph, Computed, ResultView
 from plait_fx_passes.runtime import output_builder
-from plait_fx_passes.training.again import Again
-from plait_fx_passes.training.backwards import Backwards
 from plait_fx_passes.training.differentiating import Differentiator, Gradients
 from plait_fx_passes.training.groups import groups_of
-from plait_fx_passes.training.higher import Higher
-from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.looking import note_hooks
-from plait_fx_passes.training.partition import Partition, Saved, SavedInput, SavedResult, SavedSize
 from plait_fx_passes.training.picking import Picker, picker
+from plait_fx_passes.training.places import Places, Saved, SavedInput, SavedResult, SavedSize
+from plait_fx_passes.training.plan import TrainingPlan
+from plait_fx_passes.training.remembering import Remembering
 from plait_fx_passes.training.several import MakeOutput, Nodes, applied
 from plait_fx_passes.training.stands import stands_for
-from plait_fx_passes.training.watching import (
-    Places,
-    watch_results,
-    watched,
-    watched_inputs,
-    watched_results,
-)
+from plait_fx_passes.training.watching import watch_results, watched
 
 Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
 
@@ -39,26 +31,24 @@ _transforms = torch._C._are_functorch_transforms_active
 
 
 def autograd_node(
-    joint: JointGraph,
-    parts: Partition,
+    plan: TrainingPlan,
     forward: Compiled,
-    backwards: Backwards,
-    again: Again,
-    higher: Higher,
+    differentiate: Differentiator,
+    remembering: Remembering,
     written: Mapping[int, int],
 ) -> Compiled:
     """A function from the program's inputs to its results that autograd can differentiate.
 
     It returns those that ``forward`` returns, all but the ``written`` ones.
     """
-    inputs = joint.input_count
-    left = [n for n in range(len(parts.forward.results)) if n not in written]
+    inputs = plan.input_count
+    left = [n for n in range(plan.forward_count) if n not in written]
     places = {old: new for new, old in enumerate(left)}
-    count = sum(n < joint.result_count for n in left)
-    differentiable = tuple(places[n] for n in joint.tangents)
+    count = sum(n < plan.result_count for n in left)
+    differentiable = tuple(places[n] for n in plan.tangents)
     constant = tuple(n for n in range(count) if n not in differentiable)
     only_tangents = not constant and differentiable == tuple(range(count))
-    sizes = [each for each in parts.saved if isinstance(each, SavedSize)]
+    sizes = [each for each in plan.saved if isinstance(each, SavedSize)]
 
     def place_of(saved: Saved) -> int:
         if isinstance(saved, SavedInput):
@@ -67,9 +57,8 @@ def autograd_node(
             return inputs + places[saved.result]
         return inputs + len(left) + sizes.index(saved)
 
-    pick_saved: Picker[torch.Tensor] = picker([place_of(each) for each in parts.saved])
-    unwritten, _ = watched_inputs(joint, parts)
-    differentiate = Differentiator(joint, parts, backwards, again, higher)
+    pick_saved: Picker[torch.Tensor] = picker([place_of(each) for each in plan.saved])
+    unwritten = plan.unwritten
 
     def differentiate_some(ctx: Any, *given: torch.Tensor | None) -> Gradients:
         return differentiate(ctx, *[given[n] for n in differentiable])
@@ -80,11 +69,11 @@ def autograd_node(
         @staticmethod
         def forward(ctx: Any, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
             ctx.set_materialize_grads(False)
-            states = again.states() if joint.random else ()
+            states = remembering.states() if plan.random else ()
             own = given[:inputs]
             # A program may cut its results from one block of memory; no view is returned.
             found = [each.data if each._is_view() else each for each in forward(*own)]
-            ctx.before = again.remember(given, states)
+            ctx.before = remembering.remember(given, states)
             ctx.left = None
             ctx.watched = watched(unwritten, own) if unwritten else None
             if sizes:
@@ -97,55 +86,55 @@ def autograd_node(
         backward = staticmethod(differentiate.__call__ if only_tangents else differentiate_some)
 
     note_hooks(CompiledProgram)
-    copies = {n: inputs + place for place, n in enumerate(again.copied)}
-    groups = groups_of(joint.flow, joint.passed, copies)
+    copies = {n: inputs + place for place, n in enumerate(remembering.copied)}
+    groups = groups_of(plan.flow, plan.passed, copies)
     nodes = None
-    if len(groups) > 1 or joint.passed:
-        outputs, shown = _passed_outputs(joint, places)
+    if len(groups) > 1 or plan.passed:
+        outputs, shown = _passed_outputs(plan, places)
         held = CompiledProgram.forward
         nodes = Nodes(groups, held, differentiate, differentiable, outputs, shown)
     seen = tuple(
         each._replace(position=places[each.position])
-        for each in watched_results(joint, parts)
+        for each in plan.results
         if each.position in places
     )
-    return _entered(CompiledProgram, nodes, joint, again, differentiable, seen)
+    return _entered(CompiledProgram, nodes, plan, remembering, differentiable, seen)
 
 
-def program_around(joint: JointGraph) -> AtenGraph:
+def program_around(plan: TrainingPlan) -> AtenGraph:
     """The program, as it is around its nodes: of the outputs that gradients pass, which these
     return behind the results, views are made already."""
-    outputs = list(joint.program.outputs)
-    for place, each in enumerate(joint.passed):
+    outputs = list(plan.program.outputs)
+    for place, each in enumerate(plan.passed):
         if not isinstance(outputs[each.output], Computed):
-            outputs[each.output] = Computed(place - len(joint.passed))
-    return replace(joint.program, outputs=tuple(outputs))
+            outputs[each.output] = Computed(place - len(plan.passed))
+    return replace(plan.program, outputs=tuple(outputs))
 
 
 def _passed_outputs(
-    joint: JointGraph, places: Mapping[int, int]
+    plan: TrainingPlan, places: Mapping[int, int]
 ) -> tuple[list[MakeOutput], list[int | None]]:
     """What makes each output that gradients pass, where results have these places; and the tangent
     of the result that it shows, None for views of inputs."""
     makers: list[MakeOutput] = []
     shown: list[int | None] = []
-    numbers = {result: number for number, result in enumerate(joint.tangents)}
-    for each in joint.passed:
-        source = joint.program.outputs[each.output]
+    numbers = {result: number for number, result in enumerate(plan.tangents)}
+    for each in plan.passed:
+        source = plan.program.outputs[each.output]
         if isinstance(source, (Computed, ResultView)):
             shown.append(numbers[source.result])
             source = replace(source, result=places[source.result])
         else:
             shown.append(None)
-        makers.append(cast(MakeOutput, output_builder(source, joint.program)))
+        makers.append(cast(MakeOutput, output_builder(source, plan.program)))
     return makers, shown
 
 
 def _entered(
     node: type[torch.autograd.Function],
     nodes: Nodes | None,
-    joint: JointGraph,
-    again: Again,
+    plan: TrainingPlan,
+    remembering: Remembering,
     differentiable: Sequence[int],
     seen: Places,
 ) -> Compiled:
@@ -155,16 +144,10 @@ def _entered(
     zero, is reached all the same. What ``seen`` has is watched: results."""
     checked: Compiled = node.apply
     apply: Compiled = applied(node)
-    placeholders = joint.graph.find_nodes(op="placeholder")[: joint.input_count]
-    reached = frozenset().union(*joint.flow.reached)
-    apart = [
-        n
-        for n, node in enumerate(placeholders)
-        if n not in reached and _can_have_history(node.meta["val"])
-    ]
+    apart = plan.apart
 
     outputs = [] if nodes is None else nodes.outputs
-    copied, unsaved = again.copied, again.unsaved
+    copied, unsaved = remembering.copied, remembering.unsaved
     if nodes is None and not apart and not copied and not unsaved and not seen:
 
         def enter_as_given(*given: torch.Tensor) -> Sequence[torch.Tensor]:
@@ -196,7 +179,3 @@ def _entered(
         return results
 
     return enter
-
-
-def _can_have_history(value: torch.Tensor) -> bool:
-    return value.dtype.is_floating_point or value.dtype.is_complex

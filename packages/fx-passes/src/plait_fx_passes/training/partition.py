@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import torch
 from torch import fx
@@ -23,37 +23,12 @@ from plait_fx_passes.training.choose import (
     Values,
 )
 from plait_fx_passes.training.joint_graph import JointGraph
+from plait_fx_passes.training.places import Saved, SavedInput, SavedResult, SavedSize
 from plait_fx_passes.training.saved import Held, SavedTensor, saved_tensor
 from plait_utils import dataclass
 
 aten = torch.ops.aten
 _READ = aten._local_scalar_dense.default
-
-
-@dataclass(frozen=True, slots=True)
-class SavedInput:
-    """The backward gets the tensor that was fed to placeholder ``input`` of the forward."""
-
-    input: int
-
-
-@dataclass(frozen=True, slots=True)
-class SavedResult:
-    """The backward gets result ``result`` of the forward."""
-
-    result: int
-
-
-@dataclass(frozen=True, slots=True)
-class SavedSize:
-    """The backward gets a tensor of one element, expanded to size ``dim`` of what was fed to
-    placeholder ``input`` of the forward, for that size alone."""
-
-    input: int
-    dim: int
-
-
-Saved: TypeAlias = SavedInput | SavedResult | SavedSize
 
 
 @dataclass(frozen=True, slots=True)

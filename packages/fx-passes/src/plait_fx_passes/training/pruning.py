@@ -18,7 +18,7 @@ from plait_fx_passes.aliasing import storage_root
 from plait_fx_passes.aten_graph import AtenGraph, Computed, UserInput
 from plait_fx_passes.layouts import memory_order, same_strides
 from plait_fx_passes.open_sizes import telling_sizes
-from plait_fx_passes.verify import equal_values, recompute
+from plait_fx_passes.verifier import equal_values, recompute
 from plait_utils import dataclass
 from plait_utils.collectives import is_collective
 

@@ -20,7 +20,6 @@ from weakref import ref
 
 import torch
 
-from plait_fx_passes.training.again import Cuts
 from plait_fx_passes.training.calls import Call, Turn
 from plait_fx_passes.training.differentiating import Differentiator
 from plait_fx_passes.training.groups import Group
@@ -31,6 +30,7 @@ from plait_fx_passes.training.looking import (
     note_hooks,
     shown,
 )
+from plait_fx_passes.training.remembering import Cuts
 
 Tangents: TypeAlias = "tuple[torch.Tensor | None, ...]"
 MakeOutput: TypeAlias = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], torch.Tensor]

@@ -14,7 +14,6 @@ import torch
 
 from plait_fx_passes.layouts import has_static_sizes, same_strides
 from plait_fx_passes.training.freeing import check_versions
-from plait_fx_passes.training.gradient_program import stand_in
 
 Stands: TypeAlias = "Mapping[int, torch.Tensor]"
 """Stand-ins, by placeholder."""
@@ -58,6 +57,8 @@ def changed_since(
     """
     if not stands and not now.is_leaf:
         check_versions([now], [version])
+    from plait_fx_passes.training.gradient_program import stand_in
+
     copy = now.clone()
     geometry = then if has_static_sizes(then) else now
     if same_strides(copy, geometry):

@@ -7,65 +7,25 @@ backward raises where one of them was changed since, by the program's caller or 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 from weakref import ReferenceType, ref
 
 import torch
 
 from plait_fx_passes.runtime import Note
 from plait_fx_passes.training.freeing import check_version, version_of
-from plait_fx_passes.training.joint_graph import JointGraph
-from plait_fx_passes.training.lines import line_of
-from plait_fx_passes.training.partition import Partition, SavedInput, SavedResult
+from plait_fx_passes.training.places import Place, Places, SavedInput
+from plait_fx_passes.training.plan import TrainingPlan
 
 _DETACHED = (
     "Trying to use a saved tensor that has been detached in-place, i.e. with .detach_()."
     "This is not supported, please use out-of-place `.detach()` instead"
 )
-_NO: frozenset[int] = frozenset()
 
 
-class Place(NamedTuple):
-    """An input or a result by its position, the tangents of which gradients count, and the user's
-    line that reads or computes it."""
-
-    position: int
-    tangents: frozenset[int]
-    line: str
-
-
-Places: TypeAlias = tuple[Place, ...]
 Watched: TypeAlias = "tuple[tuple[ReferenceType[torch.Tensor], int, bool, Place], ...]"
 """Inputs and results, which are not kept alive, their versions, and whether they may be detached
 from a history."""
-
-
-def watched_inputs(joint: JointGraph, parts: Partition) -> tuple[Places, Places]:
-    """Those that the program does not write to, and those that it does."""
-    written = {each.input for each in joint.program.mutations}
-    placeholders = joint.graph.find_nodes(op="placeholder")
-    read = dict(joint.read)
-    held = {each.input for each in parts.saved if isinstance(each, SavedInput)}
-    left = [
-        Place(index, tangents, line_of(placeholders[index]))
-        for index, tangents in joint.saved
-        if index not in held or not tangents <= read.get(index, _NO)
-    ]
-    return (
-        tuple(each for each in left if each.position not in written),
-        tuple(each for each in left if each.position in written),
-    )
-
-
-def watched_results(joint: JointGraph, parts: Partition) -> Places:
-    """The results of the program that autograd has saved, and the backward does not get."""
-    held = {each.result for each in parts.saved if isinstance(each, SavedResult)}
-    results = joint.program.results
-    return tuple(
-        Place(index, tangents, line_of(results[index]))
-        for index, tangents in joint.saved_results or ()
-        if index not in held
-    )
 
 
 def watched(places: Places, inputs: Sequence[torch.Tensor]) -> Watched:
@@ -83,12 +43,12 @@ def watch_results(state: Any, places: Places, results: Sequence[torch.Tensor]) -
     state.watched = (*(state.watched or ()), *found)
 
 
-def saved_and_followed(joint: JointGraph, parts: Partition) -> tuple[tuple[int, int], ...]:
+def saved_and_followed(plan: TrainingPlan) -> tuple[tuple[int, int], ...]:
     """Which of the saved tensors are inputs that get gradients: places and placeholders."""
     return tuple(
         (place, each.input)
-        for place, each in enumerate(parts.saved)
-        if isinstance(each, SavedInput) and joint.gradients[each.input] is not None
+        for place, each in enumerate(plan.saved)
+        if isinstance(each, SavedInput) and plan.gradients[each.input] is not None
     )
 
 

@@ -13,28 +13,28 @@ from typing import TypeAlias
 import torch
 
 from plait_fx_passes.aten_graph import InputView, UserInput
-from plait_fx_passes.training.joint_graph import JointGraph
+from plait_fx_passes.training.plan import TrainingPlan
 
 Test: TypeAlias = Callable[[Sequence[torch.Tensor]], bool]
 
 
-def shows_nodes_of_views(joint: JointGraph) -> Test | None:
+def shows_nodes_of_views(plan: TrainingPlan) -> Test | None:
     """Whether, for given arguments, the program is to run as it was captured; None for never.
 
     That is so for views that the program writes to and returns views of, and for views with a
     history: where it writes to them without gradients and computes from them, and where they
     have hooks.
     """
-    program = joint.program
+    program = plan.program
     viewed = {each.input for each in program.outputs if isinstance(each, InputView)}
     tests: list[tuple[int, Callable[[torch.Tensor], bool]]] = []
     for mutation in program.mutations:
         source, index = program.inputs[mutation.input], mutation.input
         if not isinstance(source, UserInput):
             continue
-        if mutation.result in joint.tangents:
+        if mutation.result in plan.tangents:
             tests.append((source.index, _is_node if index in viewed else _has_hooks))
-        elif mutation.counted and joint.gradients[index] is not None:
+        elif mutation.counted and plan.gradients[index] is not None:
             tests.append((source.index, _has_history))
     if not tests:
         return None
