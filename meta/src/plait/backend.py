@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from torch import fx
 
     from plait.background import Later, Meanwhile, Work
+    from plait.late import LateCompiler
     from plait.shapes import ByShape
     from plait.warm import WarmStart
 
@@ -185,6 +186,13 @@ class GraphCompiler:
         """Keep the record of a graph that another process has compiled."""
         _log(compiled)
         self._kept(compiled)
+
+    def late(self, name: str) -> LateCompiler:
+        """What compiles backwards of a graph that another process has compiled."""
+        from plait.pipeline import late_compiler
+
+        target = _TARGETS[str(self.request.backend)]
+        return late_compiler(self._stages(name), target, self.request.options, self)
 
     def _runner(
         self,

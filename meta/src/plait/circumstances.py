@@ -21,7 +21,7 @@ from plait.passes import NO_PASSES
 from plait_utils import stable_hash
 from plait_utils.started import changed_since_start
 
-_FORMAT = "2"
+_FORMAT = "3"
 _PACKAGES = (
     *("plait", "plait_utils", "plait_bytecode_tracer", "plait_fx_passes"),
     *("plait_ir_lowering", "plait_scheduler", "plait_cpp_codegen"),

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from plait.budget import TimeIsUp
-from plait.record import CompiledGraph, Outcome, Runner, StageFailure
+from plait.record import CompiledGraph, HostCode, Outcome, Runner, StageFailure
 from plait.replay import protect
 from plait.stages import Stages, StageStopped
 from plait_utils import get_logger, postponed_collections
@@ -91,6 +91,7 @@ class LateCompiler:
         self._ahead: _Ahead | None = None
         self._counts: Counter[str] = Counter()
         self._conditions: Conditions | None = None
+        self._libraries: list[tuple[Runner, HostCode]] = []
 
     def begin(self, backward: AtenGraph) -> None:
         """From now on the graph is called, for inputs of other sizes too where these are open."""
@@ -141,13 +142,28 @@ class LateCompiler:
             return Background(work, runner(aten))
         if made is None:
             return self._kept(aten, self._part("backward"))
-        self._keeper.keep(made)
+        self._keep(made)
         return made.run
+
+    def whole(self) -> CompiledGraph | None:
+        """What the thread has made that compiles ahead, once it has ended; None where there is no
+        such thread, or nothing came of it."""
+        self.wait()
+        return None if self._ahead is None else self._ahead.made
+
+    def code_of(self, run: Runner) -> HostCode | None:
+        """The code of what `compile` has returned; None where a stage refused the graph."""
+        return next((code for known, code in self._libraries if known is run), None)
 
     def _kept(self, aten: AtenGraph, stages: Stages) -> Runner:
         made = self._compiled_or_eager(aten, stages)
-        self._keeper.keep(made)
+        self._keep(made)
         return made.run
+
+    def _keep(self, made: CompiledGraph) -> None:
+        if made.code is not None and made.outcome is Outcome.COMPILED:
+            self._libraries.append((made.run, made.code))
+        self._keeper.keep(made)
 
     def _made_ahead(self, aten: AtenGraph) -> CompiledGraph | None:
         """What the thread has made of this graph, as soon as it has ended."""
@@ -180,10 +196,10 @@ class LateCompiler:
         module = aten.module()
         built = self._generate(aten, stages)
         fits = self._condition(aten, stages)
-        run = _where(fits, _copying(built.run, built.overwritten), kernels)
+        run = _where(fits, copying(built.run, built.overwritten), kernels)
         run = protect(run, lambda program: program, module, stages.name, kernels)
         if built.overwritten:
-            consuming = _where(fits, _told(built.run, stages.name), kernels)
+            consuming = _where(fits, telling(built.run, stages.name), kernels)
             run = consumed_by(run, consuming, built.overwritten)
         return stages.finish(module, Outcome.COMPILED, run)
 
@@ -225,29 +241,29 @@ def _where(fits: _Condition | None, run: Runner, kernels: Runner) -> Runner:
     return lambda *inputs: run(*inputs) if fits(inputs) else kernels(*inputs)
 
 
-def _copying(run: Runner, overwritten: Collection[int]) -> Runner:
+def copying(run: Runner, overwritten: Collection[int]) -> Runner:
     """The program, which gets copies of the inputs that it overwrites."""
     if not overwritten:
         return run
 
-    def copying(*inputs: Any) -> Any:
+    def with_copies(*inputs: Any) -> Any:
         return run(*(_copy(each) if n in overwritten else each for n, each in enumerate(inputs)))
 
-    return copying
+    return with_copies
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.new_empty_strided(tensor.shape, tensor.stride()).copy_(tensor)
 
 
-def _told(run: Runner, name: str) -> Runner:
+def telling(run: Runner, name: str) -> Runner:
     """The program, whose errors are its own: nothing else can compute from what it overwrites."""
 
-    def told(*inputs: Any) -> Any:
+    def with_note(*inputs: Any) -> Any:
         try:
             return run(*inputs)
         except Exception as error:
             error.add_note(f"Plait: raised in {name}, which computes in memory that it frees.")
             raise
 
-    return told
+    return with_note

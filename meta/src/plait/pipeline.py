@@ -39,6 +39,7 @@ from plait.record import CompiledGraph, HostCode, Outcome, Runner
 from plait.replay import at_user_lines, protect
 from plait.stages import Stages
 from plait.symbolic import has_open_sizes
+from plait.trained import Trained
 from plait.user_frames import in_user_frames
 from plait.variants import BY_RULE, Varied, chosen_variant, may_vary
 
@@ -88,7 +89,7 @@ def compile_graph(
             options=replace(options, never_slower=False),  # wrappers are no part of that
             writes=lambda: wrappers.number,
         )
-        return replace(made, run=flat.wrap(made.run))
+        return replace(made, run=flat.wrap(made.run), is_wrapped=True)
     program = before_grad(captured, stages, options)
     stages.dump("captured.py", lambda: program.code)
 
@@ -128,6 +129,7 @@ def _compiled(
     written = written_last(aten, fx_passes.writable(aten)) if direct else {}
     if users is not None:
         written = {result: n for result, n in written.items() if result not in users.written}
+    stages.keep(written=written, is_wrapped=users is not None)
     program = _without_frozen(aten, stages, target, options, written, writes)
 
     def wrap(program: Runner) -> Runner:
@@ -201,7 +203,7 @@ def compile_training_graph(
             options=options,
             keeper=keeper,
         )
-        return replace(made, run=flat.wrap(made.run))
+        return replace(made, run=flat.wrap(made.run), is_wrapped=True)
     program = before_grad(captured, stages, options)
     stages.dump("captured.py", lambda: program.code)
 
@@ -256,7 +258,55 @@ def compile_training_graph(
     written = (
         written_last(parts.forward, fx_passes.writable_in_training(joint, parts)) if direct else {}
     )
-    late = LateCompiler(
+    late = late_compiler(stages, target, options, keeper)
+    meanwhile = None
+    if len(joint.tangents) == 1 and not is_open and _may_compile_ahead(parts, target, options):
+        whole = fx_passes.whole_backward(parts)
+        meanwhile = partial(late.compile_ahead, whole)
+    forward = _generated_and_compared(
+        parts.forward, "forward ", stages, target, options, written, meanwhile
+    )
+    with stages.stage("partition"):
+        plan = fx_passes.plan_of(joint, parts)
+        trained = Trained(plan, fx_passes.Graphs(joint, parts, program), written, late)
+        stages.keep(trained=trained)
+        run = protect(
+            forward.run,
+            lambda forward: fx_passes.wrap_training(
+                joint,
+                parts,
+                forward,
+                None,
+                program,
+                compile_part=late.compile,
+                compile_gradients=None if is_open else late.gradients,
+                eager=in_user_frames(captured),
+                written=written,
+                plan=plan,
+                note=trained.note,
+            ),
+            captured,
+            stages.name,
+        )
+    run = _compared(run, captured, recorded, stages, options)
+    late.begin(parts.backward)
+    if options.background:  # this is the thread that has time to wait
+        late.wait()
+    return stages.finish(captured, Outcome.COMPILED, run)
+
+
+def late_compiler(
+    stages: Stages, target: Target, options: CompileOptions, keeper: Keeper
+) -> LateCompiler:
+    """What compiles the backwards of a graph, and its gradients that are differentiated.
+
+    Args:
+        stages: of the graph.
+        target: which code to generate.
+        options: what the caller of `plait.compile` chose.
+        keeper: gets what is compiled.
+    """
+    return LateCompiler(
         stages,
         lambda graph, part: _generated_and_compared(
             in_order(graph, part, options), "backward ", part, target, options
@@ -272,35 +322,6 @@ def compile_training_graph(
         ),
         keeper,
     )
-    meanwhile = None
-    if len(joint.tangents) == 1 and not is_open and _may_compile_ahead(parts, target, options):
-        whole = fx_passes.whole_backward(parts)
-        meanwhile = partial(late.compile_ahead, whole)
-    forward = _generated_and_compared(
-        parts.forward, "forward ", stages, target, options, written, meanwhile
-    )
-    with stages.stage("partition"):
-        run = protect(
-            forward.run,
-            lambda forward: fx_passes.wrap_training(
-                joint,
-                parts,
-                forward,
-                None,
-                program,
-                compile_part=late.compile,
-                compile_gradients=None if is_open else late.gradients,
-                eager=in_user_frames(captured),
-                written=written,
-            ),
-            captured,
-            stages.name,
-        )
-    run = _compared(run, captured, recorded, stages, options)
-    late.begin(parts.backward)
-    if options.background:  # this is the thread that has time to wait
-        late.wait()
-    return stages.finish(captured, Outcome.COMPILED, run)
 
 
 def _may_compile_ahead(parts: Partition, target: Target, options: CompileOptions) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from torch import fx
 
     from plait.racing import Race
+    from plait.trained import Trained
     from plait.variants import Varied
     from plait.verifying import Verification
     from plait_cpp_codegen import Tuned
@@ -115,5 +117,11 @@ class CompiledGraph:
     """What it consists of between the collectives that it calls."""
     race: Race | None = None
     """What timing it against eager has found, where that was asked for and can be."""
+    written: Mapping[int, int] = field(default_factory=dict)
+    """Results that its program writes to inputs itself, by position, each with that input."""
+    trained: Trained | None = None
+    """What runs around its forward and backward, of a graph that gradients flow through."""
+    is_wrapped: bool = False
+    """Whether more is around its program than what its ATen graph says."""
     origin: fx.GraphModule | None = None
     """The graph with symbolic sizes that this one is, for some sizes."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.circumstances import circumstances, own_files_changed
 from plait.differences import differences, program_difference
-from plait.record import CompiledGraph, HostCode, Outcome
+from plait.record import CompiledGraph, HostCode, Outcome, Runner
 from plait_bytecode_tracer.stored import (
     DiffersError,
     Kept,
@@ -39,7 +39,9 @@ from plait_utils.background import start_in_background
 
 if TYPE_CHECKING:
     from plait.backend import GraphCompiler
+    from plait.warm_programs import StoredProgram
     from plait_bytecode_tracer import Capture
+    from plait_fx_passes import Ready
 
 _FACTS = b'{"function": "'
 """How the circumstances of a function begin, as JSON."""
@@ -48,8 +50,49 @@ _SLOTS = 4
 _LONGEST = 16 << 20
 """Bytes of the largest entry that is stored."""
 
-_WRITING: dict[str, threading.Thread] = {}
+_WRITING: dict[str, list[threading.Thread]] = {}
 """Threads that write into the cache, by what they write last."""
+
+
+class _Slot:
+    """An entry of this process in the cache, which is written again as more of it is known."""
+
+    def __init__(
+        self,
+        keeper: WarmStart,
+        facts: dict[str, str],
+        number: int,
+        entry: dict[str, Any],
+        program: StoredProgram,
+    ) -> None:
+        self._keeper = keeper
+        self._facts = facts
+        self._number = number
+        self._entry = entry
+        self._program = program
+        self._lock = threading.Lock()
+
+    def add(self, ready: Ready, code: HostCode) -> None:
+        """A further part of a backward is compiled."""
+        if self._program.add(ready, code):
+            self.write()
+
+    def write(self) -> None:
+        """Write it in a thread, after what that has begun already."""
+        index = _index_key(self._facts)
+        thread = start_in_background(self._write, "plait-store")
+        if thread is None:
+            self._write()
+        else:
+            _WRITING.setdefault(index, []).append(thread)
+
+    def _write(self) -> None:
+        trained = self._program.trained
+        whole = None if trained is None else trained.whole()
+        if whole is not None:
+            self._program.add(*whole)
+        with self._lock:
+            self._keeper.write(self._facts, self._number, self._entry, self._program)
 
 
 @dataclass(slots=True)
@@ -87,8 +130,7 @@ class WarmStart:
         except PlaitError as error:
             self._tell(f"no warm start: {error}")
             return
-        writing = _WRITING.pop(_index_key(facts), None)
-        if writing is not None:
+        for writing in _WRITING.pop(_index_key(facts), ()):
             writing.join()
         cache, key = DiskCache(), _key(facts)
         found = 0
@@ -98,7 +140,7 @@ class WarmStart:
                 continue
             found += 1
             try:
-                kept = self._read(function, data, cache)
+                kept = self._read(function, data, cache, partial(cache.put, f"{key} {slot}"))
             except DiffersError as error:
                 self._tell(f"a stored entry does not fit: {error}")
                 continue
@@ -137,12 +179,12 @@ class WarmStart:
         if begun is None:
             return
         try:
-            code = self._program(begun.capture)
+            program = self._program(begun.capture)
             self.describe()
             if begun.entry is None:
                 raise NotStoredError(begun.refusal or "nothing was captured")
             facts = circumstances(self._compiler.request, begun.function)
-            self._store(facts, begun.entry, code)
+            self._store(facts, begun.entry, program)
         except (NotStoredError, PlaitError) as error:
             self._tell(f"not stored for a warm start: {error}", logged=False)
         except OSError as error:
@@ -157,68 +199,64 @@ class WarmStart:
             if text not in self.notices:
                 self.notices.append(text)
 
-    def _program(self, capture: Capture) -> HostCode:
-        """The library that runs a graph. Raises NotStoredError."""
-        from plait.replay import is_foreign
-        from plait_fx_passes import is_direct
-
+    def _program(self, capture: Capture) -> StoredProgram:
+        """What runs a graph. Raises NotStoredError."""
         graph = capture.graph_module
         records = [each for each in self._compiler.graphs if each.captured is graph]
         if self._compiler.later() is not None:
             raise NotStoredError("a thread compiles the graph, after the call that traced it")
         if len(records) != 1:
             raise NotStoredError("the graph was compiled in parts, or not at all")
-        record = records[0]
-        code = record.code
-        if record.outcome is not Outcome.COMPILED or code is None or code.library is None:
-            raise NotStoredError("Python takes part in running the graph")
-        if record.aten is None or not is_direct(record.aten) or record.aten.frozen:
-            raise NotStoredError("views, changes of inputs or constants of the graph's own")
-        if record.partition is not None or record.verification is not None:
-            raise NotStoredError("gradients, or comparisons with eager")
-        if record.origin is not None or record.pieces is not None:
-            raise NotStoredError("the graph was compiled in pieces")
-        if any(map(is_foreign, graph.graph.nodes)):
-            raise NotStoredError("operators that are not torch's own")
-        return code
+        from plait.warm_programs import StoredProgram
 
-    def _store(self, facts: dict[str, str], entry: dict[str, Any], code: HostCode) -> None:
+        return StoredProgram(records[0])
+
+    def _store(self, facts: dict[str, str], entry: dict[str, Any], program: StoredProgram) -> None:
         """Write an entry into the cache, in a thread: nobody waits for the disk."""
-        library, source, is_cached = code.library or "", code.source or "", code.cache_hit
-        cache, key = DiskCache(), _key(facts)
         with self._lock:
             free = [slot for slot in range(_SLOTS) if slot not in self._taken]
             if not free:
                 raise NotStoredError(f"{_SLOTS} specialisations are stored")
             self._taken.add(free[0])
+        slot = _Slot(self, facts, free[0], entry, program)
+        trained = program.trained
+        if trained is not None:
+            trained.told = slot.add
+        slot.write()
 
-        def write() -> None:
-            try:
-                if own_files_changed():
-                    raise NotStoredError("plait's own files changed since the process was started")
-                data = _written(entry, library, facts)
-                if not is_cached:
+    def write(
+        self, facts: dict[str, str], slot: int, entry: dict[str, Any], program: StoredProgram
+    ) -> None:
+        """Write an entry into the cache, and the sources of what it refers to."""
+        cache, key = DiskCache(), _key(facts)
+        try:
+            if own_files_changed():
+                raise NotStoredError("plait's own files changed since the process was started")
+            data = _written(entry, program.data())
+            for library, code in program.codes.items():
+                source = code.source or ""
+                if not code.cache_hit and library == program.library:
                     self._explain_program(facts, library, source, cache)
                 cache.put(_source_key(library), source.encode())
-                cache.put(f"{key} {free[0]}", data)
-                cache.put(_index_key(facts), json.dumps(facts).encode())
-                cache.put(_program_key(facts), library.encode())
-            except (NotStoredError, CacheError, OSError) as error:
-                self._tell(f"not stored for a warm start: {error}", logged=False)
+            cache.put(f"{key} {slot}", data)
+            cache.put(_index_key(facts), json.dumps(facts).encode())
+            cache.put(_program_key(facts), program.library.encode())
+        except (NotStoredError, CacheError, OSError) as error:
+            self._tell(f"not stored for a warm start: {error}", logged=False)
 
-        thread = start_in_background(write, "plait-store")
-        if thread is None:
-            write()
-        else:
-            _WRITING[_index_key(facts)] = thread
-
-    def _read(self, function: types.FunctionType, data: bytes, cache: DiskCache) -> Kept:
+    def _read(
+        self,
+        function: types.FunctionType,
+        data: bytes,
+        cache: DiskCache,
+        put: Callable[[bytes], None],
+    ) -> Kept:
         try:
             held = json.loads(data)
-            library, entry = held["library"], held["entry"]
+            program, entry = held["program"], held["entry"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DiffersError("the entry has another form") from error
-        if type(library) is not str:
+        if type(program) is not dict or type(program.get("library")) is not str:
             raise DiffersError("the entry has another form")
         try:
             found = restored(function, entry)
@@ -226,28 +264,65 @@ class WarmStart:
             raise
         except Exception as error:  # whatever the file says, the call is traced
             raise DiffersError(f"the entry has another form: {error}") from error
-        return Kept(found, partial(self._load, library, found, cache))
+
+        def add(part: dict[str, Any]) -> None:
+            """A part of a backward is compiled that was not stored: others are to find it."""
+            with self._lock:
+                program["parts"].append(part)
+                written = _written(entry, program)
+            put(written)
+
+        return Kept(found, partial(self._load, program, found, cache, add))
 
     def _load(
-        self, library: str, entry: StoredEntry, cache: DiskCache
+        self,
+        program: dict[str, Any],
+        entry: StoredEntry,
+        cache: DiskCache,
+        add: Callable[[dict[str, Any]], None],
     ) -> Callable[..., Any] | None:
         """What runs the graph of a stored entry, recorded for reports."""
+        from plait.warm_programs import part_data, restored_program
         from plait_cpp_codegen import find_toolchain, load_stored
 
         profile = Profile()
-        with profile.phase("load"):
-            toolchain = find_toolchain(self._compiler.request.options.cpp_options())
-            run = load_stored(library, toolchain, cache)
-        if run is None:
-            self._tell("a stored entry is of no use: its library is not in the cache any more")
-            return None
-        source = (cache.get(_source_key(library)) or b"").decode(errors="replace")
-        code = HostCode("cpp", source, "C++", None, cache_hit=True, library=library)
         name = self._compiler.next_name()
         captured = entry.capture.graph_module
-        self._compiler.keep_restored(
-            CompiledGraph(name, captured, Outcome.COMPILED, profile, run, code=code)
-        )
+        toolchain = find_toolchain(self._compiler.request.options.cpp_options())
+        loaded: list[str] = []
+
+        def load(library: str) -> Runner:
+            run = load_stored(library, toolchain, cache)
+            if run is None:
+                raise DiffersError("its library is not in the cache any more")
+            loaded.append(library)
+            return run
+
+        def note(ready: Ready, code: HostCode) -> None:
+            part = part_data(ready, code)
+            if part is not None and code.library is not None:
+                cache.put(_source_key(code.library), (code.source or "").encode())
+                add(part)
+
+        late = partial(self._compiler.late, name)
+        try:
+            with profile.phase("load"):
+                run = restored_program(program, name, load, late, note)
+        except DiffersError as error:
+            self._tell(f"a stored entry is of no use: {error}")
+            return None
+        except ImportError:
+            raise
+        except Exception as error:  # whatever the file says, the call is traced
+            self._tell(f"a stored entry is of no use: it has another form: {error}")
+            return None
+        for number, library in enumerate(loaded):
+            source = (cache.get(_source_key(library)) or b"").decode(errors="replace")
+            code = HostCode("cpp", source, "C++", None, cache_hit=True, library=library)
+            own = name if number == 0 else f"{name}.backward{f'-{number}' * (number > 1)}"
+            self._compiler.keep_restored(
+                CompiledGraph(own, captured, Outcome.COMPILED, profile, run, code=code)
+            )
         self._tell(
             f"{name} was restored from the cache: nothing was traced for it "
             '(options={"warm_start": False} shows all stages)'
@@ -291,14 +366,14 @@ def stored_facts(cache: DiskCache) -> Iterator[dict[str, str]]:
 
 def wait_for_stores() -> None:
     """Wait until what this process stores is in the cache."""
-    for thread in [*_WRITING.values()]:
+    for thread in [each for threads in [*_WRITING.values()] for each in threads]:
         thread.join()
     _WRITING.clear()
 
 
-def _written(entry: dict[str, Any], library: str, facts: dict[str, str]) -> bytes:
+def _written(entry: dict[str, Any], program: dict[str, Any]) -> bytes:
     try:
-        data = json.dumps({"library": library, "entry": entry}, allow_nan=False).encode()
+        data = json.dumps({"program": program, "entry": entry}, allow_nan=False).encode()
     except (ValueError, TypeError, RecursionError) as error:
         raise NotStoredError(f"it cannot be written: {error}") from error
     if len(data) > _LONGEST:

@@ -152,13 +152,17 @@ if TYPE_CHECKING:
         to_aten,
     )
     from plait_fx_passes.training.backwards import (
+        Ready,
+        part_of,
         whole_backward,
+        whole_ready,
     )
     from plait_fx_passes.training.choose import (
         PartitionCosts,
     )
     from plait_fx_passes.training.consuming import (
         consumed_by,
+        consuming,
     )
     from plait_fx_passes.training.gradient_program import (
         GradientProgram,
@@ -182,10 +186,21 @@ if TYPE_CHECKING:
         run_pieces,
     )
     from plait_fx_passes.training.places import SavedInput, SavedResult, SavedSize
+    from plait_fx_passes.training.plan import Graphs, TrainingPlan
+    from plait_fx_passes.training.plan_data import (
+        read_graphs,
+        read_plan,
+        read_surroundings,
+        write_graphs,
+        write_plan,
+        write_surroundings,
+    )
+    from plait_fx_passes.training.planning import plan_of
     from plait_fx_passes.training.reading import (
         note_reads,
     )
     from plait_fx_passes.training.runtime import (
+        run_plan,
         wrap_training,
         writable_in_training,
     )
@@ -347,7 +362,12 @@ else:
                 "flattened",
             ),
             "plait_fx_passes.to_functional": ("to_aten",),
-            "plait_fx_passes.training.backwards": ("whole_backward",),
+            "plait_fx_passes.training.backwards": (
+                "Ready",
+                "part_of",
+                "whole_ready",
+                "whole_backward",
+            ),
             "plait_fx_passes.training.choose": ("PartitionCosts",),
             "plait_fx_passes.training.gradient_program": ("GradientProgram",),
             "plait_fx_passes.training.joint": ("to_joint",),
@@ -363,6 +383,7 @@ else:
             ),
             "plait_fx_passes.training.reading": ("note_reads",),
             "plait_fx_passes.training.runtime": (
+                "run_plan",
                 "wrap_training",
                 "writable_in_training",
             ),
@@ -371,10 +392,26 @@ else:
                 "SavedTensor",
                 "print_saved",
             ),
-            "plait_fx_passes.training.consuming": ("consumed_by",),
+            "plait_fx_passes.training.consuming": (
+                "consuming",
+                "consumed_by",
+            ),
             "plait_fx_passes.training.spent": ("differentiates",),
             "plait_fx_passes.training.waypoints": ("WaypointError",),
             "plait_fx_passes.verifier": ("verify",),
+            "plait_fx_passes.training.plan": (
+                "Graphs",
+                "TrainingPlan",
+            ),
+            "plait_fx_passes.training.planning": ("plan_of",),
+            "plait_fx_passes.training.plan_data": (
+                "read_graphs",
+                "read_plan",
+                "read_surroundings",
+                "write_graphs",
+                "write_plan",
+                "write_surroundings",
+            ),
         },
     )
 
@@ -414,6 +451,7 @@ __all__ = [
     "GradientProgram",
     "GraphDiff",
     "GraphTextError",
+    "Graphs",
     "Held",
     "ImageLayout",
     "ImageRole",
@@ -441,6 +479,7 @@ __all__ = [
     "PatternError",
     "Piece",
     "ProgramRaisesError",
+    "Ready",
     "Repeated",
     "ResultView",
     "RewriteRule",
@@ -451,6 +490,7 @@ __all__ = [
     "Scalar",
     "SyntheticBase",
     "Tensors",
+    "TrainingPlan",
     "UserInput",
     "UsersInPlace",
     "VerificationError",
@@ -465,6 +505,7 @@ __all__ = [
     "collective_passes",
     "communicates",
     "consumed_by",
+    "consuming",
     "core_decompositions",
     "counter_decompositions",
     "decompose",
@@ -483,16 +524,22 @@ __all__ = [
     "moving_decompositions",
     "note_reads",
     "optimize",
+    "part_of",
     "partition",
     "partly_written",
     "parts_runner",
+    "plan_of",
     "print_aten",
     "print_saved",
+    "read_graphs",
+    "read_plan",
+    "read_surroundings",
     "refuse_open_surroundings",
     "returned_by",
     "rule_pass",
     "run_passes",
     "run_pieces",
+    "run_plan",
     "run_written_variant",
     "runner",
     "split_frozen",
@@ -503,8 +550,12 @@ __all__ = [
     "users_in_place",
     "verify",
     "whole_backward",
+    "whole_ready",
     "wrap_runtime",
     "wrap_training",
     "writable",
     "writable_in_training",
+    "write_graphs",
+    "write_plan",
+    "write_surroundings",
 ]

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from plait_bytecode_tracer.stored.codes import code_hash
 from plait_bytecode_tracer.stored.entry import StoredEntry, restored
-from plait_bytecode_tracer.stored.errors import DiffersError, NotStoredError
+from plait_bytecode_tracer.stored.errors import DiffersError, NotRepeatedError, NotStoredError
 from plait_bytecode_tracer.stored.keeping import Keeper, Kept
 from plait_utils import late_exports
 
@@ -17,6 +17,7 @@ __all__ = [
     "DiffersError",
     "Keeper",
     "Kept",
+    "NotRepeatedError",
     "NotStoredError",
     "StoredEntry",
     "code_hash",

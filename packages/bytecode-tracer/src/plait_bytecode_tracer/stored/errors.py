@@ -9,3 +9,8 @@ class NotStoredError(Exception):
 
 class DiffersError(Exception):
     """What a stored entry assumes is not so in this process, or the entry is not sound."""
+
+
+class NotRepeatedError(Exception):
+    """What the call of a stored entry has raised, the cause, is an error of the program's, which
+    may have changed something: it is raised, and the call is not made again."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait_bytecode_tracer.entries import Entry, Parts, Recompile, failed_guard, make_entry
 from plait_bytecode_tracer.frames.binding import arguments_of, parameter_names
+from plait_bytecode_tracer.stored.errors import NotRepeatedError
 from plait_bytecode_tracer.stored.keeping import Keeper
 from plait_utils import PlaitError, get_logger
 
@@ -29,6 +30,8 @@ class Again:
         self.function = function
 
     def __call__(self, error: BaseException, *values: Any) -> Any:
+        if isinstance(error, NotRepeatedError) and error.__cause__ is not None:
+            raise error.__cause__ from None
         compiled = self.function()
         if not isinstance(error, Exception) or compiled is None:
             raise error

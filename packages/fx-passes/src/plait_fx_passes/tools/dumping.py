@@ -21,6 +21,7 @@ from torch.utils._pytree import treespec_dumps, treespec_loads
 
 from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.errors import GraphTextError
+from plait_fx_passes.plain_data import SURROUNDINGS
 from plait_fx_passes.tools.facts import Codec, InputFacts, facts_of
 from plait_fx_passes.tools.text import read_graph, write_graph
 from plait_fx_passes.training.joint_graph import JointGraph
@@ -31,11 +32,7 @@ from plait_utils.fake import FakeMode
 
 Dumpable: TypeAlias = AtenGraph | JointGraph | Partition | fx.GraphModule
 _FORMAT = 1
-_ATEN = (
-    *("inputs", "outputs", "mutations", "metadata_mutations", "counted", "shared_inputs"),
-    *("spent", "made_leaves", "adrift", "differentiates"),
-)
-_PARTITION = ("saved", "kept", "saved_bytes", "operations")
+PARTITION = ("saved", "kept", "saved_bytes", "operations")
 _JOINT = (
     *("result_count", "tangents", "gradients", "random", "flow"),
     *("begins_without_gradients", "tells_apart", "saved", "saved_results", "read"),
@@ -82,7 +79,7 @@ def dump(
     seen = examples or {}
     for name, graph in graphs.items():
         if isinstance(graph, Partition):
-            facts = {each: Codec({}).encode(getattr(graph, each)) for each in _PARTITION}
+            facts = {each: Codec({}).encode(getattr(graph, each)) for each in PARTITION}
             _write_json(place, name, {"kind": "partition", **facts})
             for part, aten in (("forward", graph.forward), ("backward", graph.backward)):
                 _dump_one(place, f"{name}.{part}", aten, seen.get(f"{name}.{part}", ()))
@@ -91,12 +88,16 @@ def dump(
     return place
 
 
-def _dump_one(
-    place: Path,
-    name: str,
+def to_text(
     graph: AtenGraph | JointGraph | fx.GraphModule,
-    examples: Sequence[object],
-) -> None:
+    name: str = "program",
+    examples: Sequence[object] = (),
+) -> tuple[str, dict[str, Any], dict[str, torch.Tensor]]:
+    """A graph as text, what stands beside it as JSON, and the tensors that belong to it.
+
+    Raises:
+        GraphTextError: the graph has something that no text says.
+    """
     constants: dict[str, torch.Tensor] = {}
     codec = Codec(constants)
     nodes = graph.graph
@@ -107,8 +108,8 @@ def _dump_one(
     else:
         program = graph.program if isinstance(graph, JointGraph) else graph
         spec = program.output_spec
-        found = {"kind": "aten", "spec": None if spec is None else _spec_text(spec)}
-        found |= {each: codec.encode(getattr(program, each)) for each in _ATEN}
+        found = {"kind": "aten", "spec": None if spec is None else spec_text(spec)}
+        found |= {each: codec.encode(getattr(program, each)) for each in SURROUNDINGS}
     if isinstance(graph, JointGraph):
         found |= {"kind": "joint", **{each: codec.encode(getattr(graph, each)) for each in _JOINT}}
     placeholders = nodes.find_nodes(op="placeholder")
@@ -119,9 +120,19 @@ def _dump_one(
         node.name: node.meta["source_line"] for node in nodes.nodes if "source_line" in node.meta
     }
     found["lines"] = {node: str(line) for node, line in lines.items()}
+    text = write_graph(nodes, "".join(c if c.isalnum() else "_" for c in name))
+    return text, found, constants
+
+
+def _dump_one(
+    place: Path,
+    name: str,
+    graph: AtenGraph | JointGraph | fx.GraphModule,
+    examples: Sequence[object],
+) -> None:
+    text, found, constants = to_text(graph, name, examples)
     header = '"""A graph; it is read, not run: see plait_fx_passes.tools.load."""\n\n'
     imports = "import operator\n\nimport torch\nfrom math import inf, nan\n\n\n"
-    text = write_graph(nodes, "".join(c if c.isalnum() else "_" for c in name))
     (place / f"{name}.py").write_text(header + imports + text, encoding="utf-8")
     _write_json(place, name, found)
     if constants:
@@ -143,7 +154,8 @@ def _attribute(module: torch.nn.Module, name: str) -> torch.Tensor:
     return found
 
 
-def _spec_text(spec: Any) -> str:
+def spec_text(spec: Any) -> str:
+    """The structure of what a program returns. Raises GraphTextError where it has no text."""
     try:
         return treespec_dumps(spec)
     except NotImplementedError as error:
@@ -172,7 +184,7 @@ def load(folder: Path | str) -> dict[str, Loaded]:
         if facts["kind"] == "partition":
             forward, backward = loaded.pop(f"{name}.forward"), loaded.pop(f"{name}.backward")
             graphs = cast(AtenGraph, forward.graph), cast(AtenGraph, backward.graph)
-            rest = {each: Codec({}).decode(facts[each]) for each in _PARTITION}
+            rest = {each: Codec({}).decode(facts[each]) for each in PARTITION}
             loaded[name] = Loaded(Partition(*graphs, **rest), forward.inputs)
     return loaded
 
@@ -190,7 +202,16 @@ def _read_json(path: Path) -> dict[str, Any]:
 def _load_one(place: Path, name: str, found: dict[str, Any]) -> Loaded:
     path = place / f"{name}.constants.pt"
     constants = torch.load(path, weights_only=True) if path.exists() else {}
-    module = read_graph((place / f"{name}.py").read_text(encoding="utf-8"), constants)
+    text = (place / f"{name}.py").read_text(encoding="utf-8")
+    return from_text(text, found, constants)
+
+
+def from_text(
+    text: str, found: Mapping[str, Any], constants: Mapping[str, torch.Tensor] | None = None
+) -> Loaded:
+    """The graph that :func:`to_text` wrote. Raises GraphTextError where it is none."""
+    constants = dict(constants or {})
+    module = read_graph(text, constants)
     for node in module.graph.nodes:
         if node.name in found["lines"]:
             node.meta["source_line"] = found["lines"][node.name]
@@ -200,7 +221,7 @@ def _load_one(place: Path, name: str, found: dict[str, Any]) -> Loaded:
         return Loaded(module, facts)
     codec = Codec(constants)
     spec = None if found["spec"] is None else treespec_loads(found["spec"])
-    surroundings = {each: codec.decode(found[each]) for each in _ATEN}
+    surroundings = {each: codec.decode(found[each]) for each in SURROUNDINGS}
     program = AtenGraph(module.graph, output_spec=spec, **surroundings)
     if found["kind"] == "aten":
         return Loaded(program, facts)

@@ -163,22 +163,11 @@ class Backwards:
 
     def _wanted(self, reached: frozenset[int]) -> dict[int, int]:
         """Of the results of the whole backward the gradients of these inputs, with the inputs."""
-        return {
-            place - self._plan.result_count: index
-            for index, place in enumerate(self._plan.gradients)
-            if place is not None and index in reached
-        }
+        return _wanted(self._plan, reached)
 
     def _pruned(self, given: tuple[bool, ...], reached: frozenset[int]) -> Pruned:
         """The part of the backward that computes these gradients from these tangents."""
-        from plait_fx_passes.training.pruning import Pruned, prune
-
-        backward, saved = self._graphs().parts.backward, self._saved
-        wanted = self._wanted(reached)
-        if all(given) and len(wanted) == len(backward.results):
-            return Pruned(backward, tuple(range(saved + len(given))), tuple(range(len(wanted))))
-        absent = {saved + n for n, is_given in enumerate(given) if not is_given}
-        return prune(backward, saved, absent, wanted)
+        return part_of(self._plan, self._graphs().parts.backward, given, reached)
 
     def _part(self, given: tuple[bool, ...], inputs: frozenset[int] | None) -> _Part:
         reached = self._reached(given)
@@ -234,14 +223,34 @@ def whole_backward(parts: Partition) -> AtenGraph:
     return _with_scratch(backward, range(len(backward.placeholders)), large_and_own(parts))
 
 
+def part_of(
+    plan: TrainingPlan, backward: AtenGraph, given: Pattern, reached: frozenset[int]
+) -> Pruned:
+    """The part of a whole backward that computes the gradients of the inputs ``reached`` from the
+    tangents that are ``given``."""
+    from plait_fx_passes.training.pruning import Pruned, prune
+
+    saved, wanted = len(plan.saved), _wanted(plan, reached)
+    if all(given) and len(wanted) == len(backward.results):
+        return Pruned(backward, tuple(range(saved + len(given))), tuple(range(len(wanted))))
+    absent = {saved + n for n, is_given in enumerate(given) if not is_given}
+    return prune(backward, saved, absent, wanted)
+
+
+def _wanted(plan: TrainingPlan, reached: frozenset[int]) -> dict[int, int]:
+    return {
+        place - plan.result_count: index
+        for index, place in enumerate(plan.gradients)
+        if place is not None and index in reached
+    }
+
+
 def whole_ready(plan: TrainingPlan, run: Compiled) -> Ready | None:
     """The part that the whole backward is, where all results have gradients; None where no single
     backward computes all gradients."""
     given = (True,) * len(plan.tangents)
     reached = plan.flow.inputs(range(len(given)))
-    count = sum(
-        place is not None and index in reached for index, place in enumerate(plan.gradients)
-    )
+    count = len(_wanted(plan, reached))
     if count != plan.backward_count:
         return None
     return Ready(

@@ -1,0 +1,279 @@
+"""What runs a graph as data: keys of libraries, and what is around their programs.
+
+Nothing here asks for graphs: those of a program that gradients flow through lie beside as text, and
+are read where a call asks for what is rare, as gradients that are differentiated.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from plait.record import CompiledGraph, HostCode, Outcome, Runner
+from plait.replay import is_foreign
+from plait_bytecode_tracer.stored import DiffersError, NotRepeatedError, NotStoredError
+from plait_utils import get_logger
+
+if TYPE_CHECKING:
+    import torch
+
+    from plait.late import LateCompiler
+    from plait.trained import Trained
+    from plait_fx_passes import Graphs, Ready, TrainingPlan
+
+Load = Callable[[str], Runner]
+"""What runs a library, by its key. Raises DiffersError where there is none."""
+
+
+class StoredProgram:
+    """What runs a graph, in the process that has compiled it.
+
+    Args:
+        record: of the graph. Raises NotStoredError where Python takes part in running it.
+    """
+
+    def __init__(self, record: CompiledGraph) -> None:
+        self.codes: dict[str, HostCode] = {}
+        """The code of each library, by its key."""
+        self._record = record
+        self._lock = threading.Lock()
+        self._parts: list[dict[str, Any]] = []
+        self.codes[self.library] = _require_plain(record)
+
+    @property
+    def library(self) -> str:
+        """The key of the library that runs the graph, or its forward."""
+        return _library(self._record.code)
+
+    @property
+    def trained(self) -> Trained | None:
+        """What runs around a forward and its backwards, where there are such."""
+        return self._record.trained
+
+    def add(self, ready: Ready, code: HostCode) -> bool:
+        """A part of the backward is compiled; whether it was not known."""
+        part = part_data(ready, code)
+        if part is None or code.library is None:
+            return False
+        with self._lock:
+            is_new = all(_kind(part) != _kind(known) for known in self._parts)
+            if is_new:
+                self._parts.append(part)
+                self.codes[code.library] = code
+        return is_new
+
+    def data(self) -> dict[str, Any]:
+        """As JSON. Raises NotStoredError."""
+        from plait_fx_passes import is_direct, write_graphs, write_plan, write_surroundings
+        from plait_fx_passes.errors import GraphTextError
+
+        record, trained = self._record, self.trained
+        found: dict[str, Any] = {"library": _library(record.code)}
+        try:
+            if trained is not None:
+                found["written"] = _pairs(trained.written)
+                found["plan"] = write_plan(trained.plan)
+                found["graphs"] = write_graphs(trained.graphs)
+                with self._lock:
+                    found["parts"] = list(self._parts)
+            elif record.aten is not None and not is_direct(record.aten):
+                found["written"] = _pairs(record.written)
+                found["around"] = write_surroundings(record.aten)
+        except GraphTextError as error:
+            raise NotStoredError(f"a graph that cannot be written: {error}") from error
+        return found
+
+
+def part_data(ready: Ready, code: HostCode) -> dict[str, Any] | None:
+    """A part of a backward as JSON; None where its library alone cannot run it."""
+    from plait_fx_passes import consuming
+
+    if code.library is None:
+        return None
+    memory = consuming(ready.run)
+    return {
+        "given": list(ready.given),
+        "inputs": sorted(ready.inputs),
+        "takes": list(ready.takes),
+        "gradients": list(ready.gradients),
+        "library": code.library,
+        "overwrites": [] if memory is None else list(memory.overwrites),
+    }
+
+
+def _kind(part: Mapping[str, Any]) -> tuple[Any, Any]:
+    return part["given"], part["inputs"]
+
+
+def _require_plain(record: CompiledGraph) -> HostCode:
+    code, trained = record.code, record.trained
+    if record.outcome is not Outcome.COMPILED or code is None or code.library is None:
+        raise NotStoredError("Python takes part in running the graph")
+    if record.aten is None or record.aten.frozen or record.is_wrapped:
+        raise NotStoredError("what Python does around the graph, or tensors of its own")
+    if record.verification is not None:
+        raise NotStoredError("comparisons with eager")
+    if record.partition is not None and trained is None:
+        raise NotStoredError("gradients")
+    if record.origin is not None or record.pieces is not None or record.parts:
+        raise NotStoredError("the graph was compiled in pieces")
+    if any(map(is_foreign, record.captured.graph.nodes)):
+        raise NotStoredError("operators that are not torch's own")
+    return code
+
+
+def _library(code: HostCode | None) -> str:
+    return "" if code is None or code.library is None else code.library
+
+
+def _pairs(written: Mapping[int, int]) -> list[list[int]]:
+    return [[result, index] for result, index in written.items()]
+
+
+def restored_program(
+    data: Mapping[str, Any],
+    name: str,
+    load: Load,
+    late: Callable[[], LateCompiler],
+    note: Callable[[Ready, HostCode], None],
+) -> Runner:
+    """What runs the graph that was stored as data.
+
+    Where its program fails it raises that error, and has changed nothing; where something else
+    does, as in eager, it raises NotRepeatedError from that.
+
+    Args:
+        data: as :meth:`StoredProgram.data` gives it.
+        name: of the graph.
+        load: loads libraries.
+        late: makes what compiles backwards that are not stored.
+        note: is told of these.
+
+    Raises:
+        DiffersError: a library is not there.
+    """
+    program = _watched(load(data["library"]))
+    written = dict(data.get("written", ()))
+    if "plan" in data:
+        return _once_at_most(_training(data, name, program, written, load, late, note))
+    if "around" not in data:
+        return load(data["library"])
+    from plait_fx_passes import read_surroundings, wrap_runtime
+
+    return _once_at_most(wrap_runtime(read_surroundings(data["around"]), program, written))
+
+
+class _ProgramError(Exception):
+    """A program raised, before anything was changed; the cause says what."""
+
+
+def _watched(program: Runner) -> Runner:
+    def watched(*inputs: Any) -> Any:
+        try:
+            return program(*inputs)
+        except Exception as error:
+            raise _ProgramError from error
+
+    return watched
+
+
+def _once_at_most(run: Runner) -> Runner:
+    """What runs a program and changes inputs after it, told apart by what it raises: a call whose
+    program has failed is made again."""
+
+    def once(*inputs: Any) -> Any:
+        try:
+            return run(*inputs)
+        except _ProgramError as error:
+            raise error.__cause__ or error from None
+        except Exception as error:
+            raise NotRepeatedError from error
+
+    return once
+
+
+def _training(
+    data: Mapping[str, Any],
+    name: str,
+    forward: Runner,
+    written: Mapping[int, int],
+    load: Load,
+    late: Callable[[], LateCompiler],
+    note: Callable[[Ready, HostCode], None],
+) -> Runner:
+    from plait_fx_passes import read_graphs, read_plan, run_plan
+
+    plan = read_plan(data["plan"])
+
+    @cache
+    def graphs() -> Graphs:
+        get_logger("compile").info("the graphs of %s are read", name)
+        return read_graphs(data["graphs"])
+
+    @cache
+    def compiler() -> LateCompiler:
+        made = late()
+        made.begin(graphs().parts.backward)
+        return made
+
+    def tell(ready: Ready) -> None:
+        code = compiler().code_of(ready.run)
+        if code is not None:
+            note(ready, code)
+
+    def eager(*arguments: torch.Tensor) -> object:
+        raise _ProgramError("it runs as it is captured here")  # as the call does that is traced
+
+    parts = [_part(each, plan, graphs, f"{name}.backward", load) for each in data["parts"]]
+    return run_plan(
+        plan,
+        graphs,
+        forward,
+        eager,
+        compile_part=lambda graph: compiler().compile(graph),
+        compile_gradients=lambda gradients: compiler().gradients(gradients),
+        written=written,
+        ready=[each for each in parts if each is not None],
+        note=tell,
+    )
+
+
+def _part(
+    found: Mapping[str, Any],
+    plan: TrainingPlan,
+    graphs: Callable[[], Graphs],
+    name: str,
+    load: Load,
+) -> Ready | None:
+    """A part of the backward; None where its library is not there, and it is compiled again."""
+    from plait.late import copying, telling
+    from plait_fx_passes import Ready, consumed_by, part_of
+
+    given, inputs = tuple(found["given"]), frozenset(found["inputs"])
+    overwrites: Sequence[int] = found["overwrites"]
+    try:
+        program = load(found["library"])
+    except (DiffersError, ImportError):
+        return None
+    direct = copying(program, overwrites)
+
+    def run(*values: torch.Tensor) -> Any:
+        try:
+            return direct(*values)
+        except Exception as error:
+            failure = str(error)
+        from plait_fx_passes import runner
+
+        # It has changed nothing: ATen's kernels raise what eager raises.
+        result = runner(part_of(plan, graphs().parts.backward, given, inputs).graph)(*values)
+        get_logger("compile").warning(
+            "the compiled program of %s failed, which is a bug, and the call ran eagerly: %s",
+            name,
+            failure,
+        )
+        return result
+
+    made = consumed_by(run, telling(program, name), overwrites) if overwrites else run
+    return Ready(given, inputs, tuple(found["takes"]), tuple(found["gradients"]), made)
