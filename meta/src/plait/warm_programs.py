@@ -70,7 +70,7 @@ class StoredProgram:
         from plait_fx_passes.errors import GraphTextError
 
         record, trained = self._record, self.trained
-        found: dict[str, Any] = {"library": _library(record.code)}
+        found: dict[str, Any] = {"library": self.library, "draws": _draws(record)}
         try:
             if trained is not None:
                 found["written"] = _pairs(trained.written)
@@ -128,6 +128,13 @@ def _library(code: HostCode | None) -> str:
     return "" if code is None or code.library is None else code.library
 
 
+def _draws(record: CompiledGraph) -> bool:
+    from plait_fx_passes import is_random
+
+    assert record.aten is not None, "required before"
+    return any(map(is_random, record.aten.graph.nodes))
+
+
 def _pairs(written: Mapping[int, int]) -> list[list[int]]:
     return [[result, index] for result, index in written.items()]
 
@@ -154,12 +161,15 @@ def restored_program(
     Raises:
         DiffersError: a library is not there.
     """
-    program = _watched(load(data["library"]))
+    program = load(data["library"])
+    program = _watched(_drawing(program) if data["draws"] else program)
     written = dict(data.get("written", ()))
     if "plan" in data:
         return _once_at_most(_training(data, name, program, written, load, late, note))
-    if "around" not in data:
+    if "around" not in data and not data["draws"]:
         return load(data["library"])
+    if "around" not in data:
+        return _once_at_most(program)
     from plait_fx_passes import read_surroundings, wrap_runtime
 
     return _once_at_most(wrap_runtime(read_surroundings(data["around"]), program, written))
@@ -177,6 +187,21 @@ def _watched(program: Runner) -> Runner:
             raise _ProgramError from error
 
     return watched
+
+
+def _drawing(program: Runner) -> Runner:
+    """A program that draws random numbers: where it fails, the generator is where it was."""
+    import torch
+
+    def drawing(*inputs: Any) -> Any:
+        before = torch.default_generator.get_state()
+        try:
+            return program(*inputs)
+        except BaseException:
+            torch.default_generator.set_state(before)
+            raise
+
+    return drawing
 
 
 def _once_at_most(run: Runner) -> Runner:

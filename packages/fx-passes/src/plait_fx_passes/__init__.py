@@ -61,7 +61,7 @@ if TYPE_CHECKING:
         can_freeze,
         split_frozen,
     )
-    from plait_fx_passes.image_layouts import (
+    from plait_fx_passes.images import (
         ImageLayout,
         ImageRole,
         image_layouts,
@@ -172,6 +172,7 @@ if TYPE_CHECKING:
     )
     from plait_fx_passes.training.joint_graph import (
         JointGraph,
+        is_random,
     )
     from plait_fx_passes.training.known import (
         Known,
@@ -276,7 +277,7 @@ else:
                 "can_freeze",
                 "split_frozen",
             ),
-            "plait_fx_passes.image_layouts": (
+            "plait_fx_passes.images": (
                 "ImageLayout",
                 "ImageRole",
                 "image_layouts",
@@ -371,7 +372,10 @@ else:
             "plait_fx_passes.training.choose": ("PartitionCosts",),
             "plait_fx_passes.training.gradient_program": ("GradientProgram",),
             "plait_fx_passes.training.joint": ("to_joint",),
-            "plait_fx_passes.training.joint_graph": ("JointGraph",),
+            "plait_fx_passes.training.joint_graph": (
+                "is_random",
+                "JointGraph",
+            ),
             "plait_fx_passes.training.known": ("Known",),
             "plait_fx_passes.training.memory": ("memory_efficient",),
             "plait_fx_passes.training.partition": ("Partition", "keep_all", "partition"),
@@ -517,6 +521,7 @@ __all__ = [
     "image_layouts",
     "in_pieces",
     "is_direct",
+    "is_random",
     "is_written_variant",
     "journaled",
     "keep_all",

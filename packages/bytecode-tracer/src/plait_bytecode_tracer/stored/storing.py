@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from plait_bytecode_tracer.capture import Capture
-from plait_bytecode_tracer.failing import is_pure
+from plait_bytecode_tracer.failing import is_undone
 from plait_bytecode_tracer.guards import Guard, Kind
 from plait_bytecode_tracer.outside.graph_inputs import GraphInput
 from plait_bytecode_tracer.stored.codes import code_hash
@@ -22,6 +22,7 @@ from plait_bytecode_tracer.stored.literals import literal
 from plait_bytecode_tracer.stored.orders import require_no_order
 from plait_bytecode_tracer.stored.paths import Finder
 from plait_bytecode_tracer.stored.tables import Writer
+from plait_bytecode_tracer.tensors.random_ops import OPERATORS
 
 
 def stored(function: types.FunctionType, capture: Capture) -> dict[str, Any]:
@@ -64,23 +65,29 @@ def stored(function: types.FunctionType, capture: Capture) -> dict[str, Any]:
 def _require_plain(capture: Capture) -> None:
     """Refuse what is more than guards, a graph that computes, and its results."""
     state = capture.state
+    nodes = capture.graph_module.graph.nodes
     reasons = {
         "a graph break": capture.graph_break is not None or capture.continuation is not None,
         "random generators that are set": capture.preparation is not None,
         "sizes that are symbolic": state.symbols is not None,
         "checks of data": state.has_checks,
-        "tensors that are changed": state.mutates_tensors,
         "modes that are switched": state.ambient.is_switched,
         "tensors that come to require gradients": bool(capture.required),
         "locks": bool(state.locks.taken),
         "tensor subclasses": bool(state.class_codes),
         "values that are read after the graph": bool(capture.reads.sources),
-        "random numbers": not all(map(is_pure, capture.graph_module.graph.nodes)),
+        "random numbers of generators' own": not all(map(_is_repeated, nodes)),
     }
     for reason, holds in reasons.items():
         if holds:
             raise NotStoredError(reason)
     require_simple_body(capture.body)
+
+
+def _is_repeated(node: fx.Node) -> bool:
+    """Whether nothing shows of a node's run but its result, and what it draws from the generator
+    of the CPU, which is given its state back where the program fails."""
+    return is_undone(node) and node.target not in OPERATORS
 
 
 def _inlined(guards: tuple[Guard, ...]) -> Iterator[types.FunctionType]:

@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.node import Argument
 
 from plait_fx_passes.aliasing import is_view
-from plait_fx_passes.image_layouts import ImageRole, note_layout, without_note
+from plait_fx_passes.images import ImageRole, note_layout, without_note
 from plait_fx_passes.layouts import (
     is_dense,
     memory_order,

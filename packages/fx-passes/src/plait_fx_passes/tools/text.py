@@ -262,6 +262,12 @@ def _torch_names() -> dict[Callable[..., Any], str]:
             name = getattr(function, "__name__", "")
             if getattr(space, name, None) is function:
                 found.setdefault(function, f"{where}.{name}")
+    # Of functions that dispatch on a flag, graphs call the one that it chooses.
+    spaced = vars(torch.nn.functional)
+    for name in [each for each in spaced if each.startswith("_") and each[1:] in spaced]:
+        function = spaced[name]
+        if getattr(function, "__module__", "") == "torch.nn.functional":
+            found.setdefault(function, f"torch.nn.functional.{name}")
     return found
 
 
