@@ -2,8 +2,8 @@
 
 Each call is a line that Python can run, ``add = torch.ops.aten.add.Tensor(x, 1)``. Reading parses
 these lines and looks each name up among what a graph may call: operators that are registered,
-``operator``'s functions, and functions and methods of torch that take tensors (those that
-``torch.overrides`` lists). Nothing is evaluated or imported, so text from elsewhere can say nothing
+``operator``'s functions, functions of torch that make tensors of numbers, and functions and methods
+of torch that take tensors (those that ``torch.overrides`` lists). Nothing is evaluated or imported, so text from elsewhere can say nothing
 but calls of these.
 """
 
@@ -31,6 +31,12 @@ _OPERATORS = {
     for name in operator.__all__
     if name not in _MAKES_FUNCTIONS
 }
+_FACTORIES = (
+    *("arange", "empty", "empty_strided", "eye", "full", "linspace", "logspace", "ones", "rand"),
+    *("randint", "randn", "randperm", "scalar_tensor", "tensor", "tril_indices", "triu_indices"),
+    "zeros",
+)
+"""Functions of torch that make tensors of numbers."""
 _TOUCHES_FILES = ("from_file", "_from_file")
 
 
@@ -262,6 +268,8 @@ def _torch_names() -> dict[Callable[..., Any], str]:
             name = getattr(function, "__name__", "")
             if getattr(space, name, None) is function:
                 found.setdefault(function, f"{where}.{name}")
+    for name in _FACTORIES:
+        found.setdefault(getattr(torch, name), f"torch.{name}")
     # Of functions that dispatch on a flag, graphs call the one that it chooses.
     spaced = vars(torch.nn.functional)
     for name in [each for each in spaced if each.startswith("_") and each[1:] in spaced]:
