@@ -26,10 +26,10 @@ WARM = {"warm_start": True}
 FAST = {"PLAIT_CXX_OPTIMIZATION": "-O0"}
 
 
-def started(folder, names=(), **environment):
+def started(folder, names=(), module="cases", **environment):
     """A process that runs cases in a folder."""
     return subprocess.Popen(
-        [sys.executable, "driver.py", "cases", *names],
+        [sys.executable, "driver.py", module, *names],
         cwd=folder,
         env={**os.environ, "PLAIT_VERIFY": "0", **FAST, **environment},
         stdout=subprocess.PIPE,
@@ -102,6 +102,30 @@ def assert_changed(second):
     values = {"case_buffer"}  # the values of tensors are inputs
     changed = [n for n in second if not n.endswith(("_stays", "_stay")) and n not in values]
     assert [name for name in changed if not second[name]["traced"]] == []
+
+
+def test_gradients_and_changed_inputs_are_those_of_eager_without_tracing(folder, tmp_path):
+    names = [
+        *("case_loss_stays", "case_several_results_stay", "case_second_backward_stays"),
+        *("case_batch_norm_stays", "case_dropout_stays", "case_change_before_backward_stays"),
+        *("case_cache_stays", "case_views_of_results_stay", "case_frozen_parameters"),
+    ]
+    cache = {"PLAIT_CACHE_DIR": str(tmp_path / "cache")}
+    for phase in ("0", "1"):
+        found = results(started(folder, names, "gradient_cases", PHASE=phase, **cache))
+        assert not wrong(found)
+    stays = [each for name, each in found.items() if name != "case_frozen_parameters"]
+    assert [each["restored"] and not each["traced"] for each in stays] == [True] * len(stays)
+    assert found["case_frozen_parameters"]["traced"]
+
+
+def test_gradients_of_restored_gradients_come_from_the_stored_graphs(folder, tmp_path):
+    names = ["case_gradients_of_gradients_stay", "case_batches_of_gradients_stay"]
+    cache = {"PLAIT_CACHE_DIR": str(tmp_path / "cache"), "PHASE": "0"}
+    for is_second in (False, True):
+        found = results(started(folder, names, "gradient_cases", **cache))
+        assert not wrong(found)
+        assert [each["restored"] for each in found.values()] == [is_second] * 2
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ are read where a call asks for what is rare, as gradients that are differentiate
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -40,6 +41,8 @@ class StoredProgram:
         self._record = record
         self._lock = threading.Lock()
         self._parts: list[dict[str, Any]] = []
+        self._graphs: str | None = None
+        """The graphs as text, within which nobody looks who does not need them."""
         self.codes[self.library] = _require_plain(record)
 
     @property
@@ -75,8 +78,10 @@ class StoredProgram:
             if trained is not None:
                 found["written"] = _pairs(trained.written)
                 found["plan"] = write_plan(trained.plan)
-                found["graphs"] = write_graphs(trained.graphs)
                 with self._lock:
+                    if self._graphs is None:
+                        self._graphs = json.dumps(write_graphs(trained.graphs))
+                    found["graphs"] = self._graphs
                     found["parts"] = list(self._parts)
             elif record.aten is not None and not is_direct(record.aten):
                 found["written"] = _pairs(record.written)
@@ -235,7 +240,7 @@ def _training(
     @cache
     def graphs() -> Graphs:
         get_logger("compile").info("the graphs of %s are read", name)
-        return read_graphs(data["graphs"])
+        return read_graphs(json.loads(data["graphs"]))
 
     @cache
     def compiler() -> LateCompiler:

@@ -278,7 +278,9 @@ def case_change_before_backward_stays():
 
 def case_batch_norm_stays():
     def build():
-        net = nn.Sequential(nn.Conv2d(2, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2))
+        net = nn.Sequential(
+            nn.Conv2d(2, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2)
+        )
         x = given(3, 2, 8, 8, grad=True)
 
         def f(x):
@@ -488,6 +490,43 @@ def case_half_the_batch_needs_gradients():
         def steps(f):
             f(x).backward()
             return gradients(net, x)
+
+        return f, steps
+
+    return Steps(build)
+
+
+def case_shared_memory():
+    def build():
+        memory = given(8)
+        one, other = memory[:6], memory[2:] if PHASE else given(6)
+
+        def f(one, other):
+            one.mul_(2)
+            return one + other
+
+        def steps(f):
+            return [f(one, other), memory, other]
+
+        return f, steps
+
+    return Steps(build)
+
+
+def case_generators_stay():
+    def build():
+        x = given(40, 6, grad=True)
+
+        def f(x):
+            noise = torch.randn_like(x)
+            return x * noise, torch.rand(3)
+
+        def steps(f):
+            y, drawn = f(x)
+            y.sum().backward()
+            with torch.no_grad():
+                again, _ = f(x)
+            return [y, drawn, again, x.grad, torch.rand(2)]
 
         return f, steps
 

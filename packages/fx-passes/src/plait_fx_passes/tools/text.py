@@ -3,8 +3,8 @@
 Each call is a line that Python can run, ``add = torch.ops.aten.add.Tensor(x, 1)``. Reading parses
 these lines and looks each name up among what a graph may call: operators that are registered,
 ``operator``'s functions, functions of torch that make tensors of numbers, and functions and methods
-of torch that take tensors (those that ``torch.overrides`` lists). Nothing is evaluated or imported, so text from elsewhere can say nothing
-but calls of these.
+of torch that take tensors (those that ``torch.overrides`` lists). Nothing is evaluated or imported,
+so text from elsewhere can say nothing but calls of these.
 """
 
 from __future__ import annotations
