@@ -69,8 +69,13 @@ class StoredProgram:
 
     def data(self) -> dict[str, Any]:
         """As JSON. Raises NotStoredError."""
-        from plait_fx_passes import is_direct, write_graphs, write_plan, write_surroundings
-        from plait_fx_passes.errors import GraphTextError
+        from plait_fx_passes import (
+            GraphTextError,
+            is_direct,
+            write_graphs,
+            write_plan,
+            write_surroundings,
+        )
 
         record, trained = self._record, self.trained
         found: dict[str, Any] = {"library": self.library, "draws": _draws(record)}
