@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import plait
 from plait_ir_lowering.rules import onednn_products
-from plait_utils.processors import processor_vendor
+from plait_utils import processor_vendor
 
 
 @pytest.fixture(autouse=True)

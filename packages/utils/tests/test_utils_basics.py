@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import subprocess
 import sys
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +21,7 @@ from plait_utils import (
     Settings,
     dump_folder,
     get_logger,
+    processor_vendor,
     setting,
     stable_hash,
     warn_once,
@@ -272,3 +275,12 @@ def test_import_is_light():
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_vendor_of_a_processor_is_what_linux_says(monkeypatch):
+    read = processor_vendor.__wrapped__
+    text = "processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel name\t: a b\n"
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: text)
+    assert read() == "AuthenticAMD"
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: "CPU implementer\t: 0x41\n")
+    assert read() == platform.processor()

@@ -14,6 +14,7 @@ from plait_utils.hashing import stable_hash
 from plait_utils.late_exports import late_exports
 from plait_utils.libraries import find_library_damage
 from plait_utils.log import get_logger, warn_once
+from plait_utils.processors import processor_vendor
 from plait_utils.profile import Profile
 from plait_utils.records import dataclass
 
@@ -34,6 +35,7 @@ __all__ = [
     "get_logger",
     "late_exports",
     "postponed_collections",
+    "processor_vendor",
     "setting",
     "shown",
     "stable_hash",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import platform
 from pathlib import Path
 
 
@@ -17,4 +16,6 @@ def processor_vendor() -> str:
                 return line.partition(":")[2].strip()
     except OSError:
         pass
+    import platform  # takes as long as all else here
+
     return platform.processor()

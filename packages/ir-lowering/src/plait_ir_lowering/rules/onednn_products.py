@@ -26,7 +26,7 @@ from plait_ir_lowering.context import LoweringContext
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.graph import ExternCall, ExternList, Layout, TensorRef
 from plait_ir_lowering.tensors import TensorExpr
-from plait_utils.processors import processor_vendor
+from plait_utils import processor_vendor
 
 _VENDORS = frozenset({"AuthenticAMD", "HygonGenuine"})
 """Of processors that MKL is slow on."""
