@@ -133,7 +133,7 @@ def _base_name(each: Any) -> str:
 def _own_pass(program: Program) -> Any | None:
     """The pass itself where no list has it, or with limits that any program is within."""
     from plait_fx_passes.passes import Limits, batching
-    from plait_fx_passes.passes.batching import FAMILIES
+    from plait_fx_passes.passes.batched import FAMILIES
     from plait_fx_passes.patterns import BATCHES_OF_ONE, rule_pass
     from plait_fx_passes.patterns.thin_products import Thin, thin_rules
     from plait_fx_passes.quantized.packed_weights import LOOP_ROWS

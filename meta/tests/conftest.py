@@ -13,12 +13,18 @@ import plait
 sys.path.insert(0, str(Path(__file__).parent))  # for the helpers beside the tests
 
 
+@pytest.fixture(autouse=True, scope="session")
+def own_settings(tmp_path_factory):
+    """For what tests of a module share, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PLAIT_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "plait-cache"))
+        patch.setenv("PLAIT_VERIFY", "1")
+        patch.delenv("PLAIT_DUMP_DIR", raising=False)
+        yield
+
+
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory, monkeypatch):
-    shared = tmp_path_factory.getbasetemp() / "plait-cache"
-    monkeypatch.setenv("PLAIT_CACHE_DIR", str(shared))
-    monkeypatch.setenv("PLAIT_VERIFY", "1")
-    monkeypatch.delenv("PLAIT_DUMP_DIR", raising=False)
+def forgotten():
     yield
     plait.reset()
 

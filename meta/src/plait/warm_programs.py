@@ -171,13 +171,13 @@ def restored_program(
     Raises:
         DiffersError: a library is not there.
     """
-    program = load(data["library"])
-    program = _watched(_drawing(program) if data["draws"] else program)
+    direct = load(data["library"])
+    program = _watched(_drawing(direct) if data["draws"] else direct)
     written = dict(data.get("written", ()))
     if "plan" in data:
         return _once_at_most(_training(data, name, program, written, load, late, note))
     if "around" not in data and not data["draws"]:
-        return load(data["library"])
+        return direct
     if "around" not in data:
         return _once_at_most(program)
     from plait_fx_passes import read_surroundings, wrap_runtime

@@ -37,7 +37,7 @@ from plait_fx_passes import (
 from plait_fx_passes.layouts import span
 from plait_fx_passes.open_sizes import runner
 from plait_fx_passes.passes import NEAR_USES, Alignment, Limits, PassRecord, aligning, batching
-from plait_fx_passes.passes.batching import FAMILIES
+from plait_fx_passes.passes.batched import FAMILIES
 from plait_fx_passes.passes.joined_products import joining
 from plait_fx_passes.passes.manager import LAYOUT_PASSES
 from plait_fx_passes.patterns import BATCHES_OF_ONE, rule_pass, thin_products

@@ -15,7 +15,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from plait_fx_passes import find_bad_rewrite, run_passes, to_aten, to_joint, wrap_runtime
 from plait_fx_passes.open_sizes import runner
 from plait_fx_passes.passes import BATCHED_PRODUCTS, BATCHES, DEAD_CODE, Limits, batching
-from plait_fx_passes.passes.batching import FAMILIES, LIMITS
+from plait_fx_passes.passes.batched import FAMILIES, LIMITS
 from plait_fx_passes.passes.sorting import sort_calls
 
 HERE = {

@@ -12,7 +12,7 @@ from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.errors import PassError, PlaitError, VerificationError
 from plait_fx_passes.passes.aligned_products import ALIGNED_PRODUCTS
 from plait_fx_passes.passes.base import Fuel, Memory, Pass, PassContext, names
-from plait_fx_passes.passes.batching import BATCHED_PRODUCTS, BATCHES
+from plait_fx_passes.passes.batched import BATCHED_PRODUCTS, BATCHES
 from plait_fx_passes.passes.casts import MERGE_CASTS
 from plait_fx_passes.passes.channels_last import CHANNELS_LAST
 from plait_fx_passes.passes.cleanup import COMMON_SUBEXPRESSIONS, DEAD_CODE

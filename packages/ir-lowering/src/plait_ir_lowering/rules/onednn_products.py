@@ -30,8 +30,9 @@ from plait_utils import processor_vendor
 
 _VENDORS = frozenset({"AuthenticAMD", "HygonGenuine"})
 """Of processors that MKL is slow on."""
-_WORK = 1 << 25
-"""Multiply-adds from which on oneDNN's kernels gain more than a new result costs."""
+_WORK = 1 << 27
+"""Multiply-adds from which on oneDNN's kernels gain enough for a new result in each call: its pages
+are in the times above."""
 _FEWEST = 64
 """Rows, and terms of a sum, from which on that is so: else memory bounds a product."""
 

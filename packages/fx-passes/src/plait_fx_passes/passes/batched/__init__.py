@@ -5,8 +5,8 @@ small products or layer norms. On a CPU it does not, and there are no limits for
 leave its graphs alone. Elementwise calls are batched by limits of one's own alone.
 """
 
-from plait_fx_passes.passes.batching.families import ELEMENTWISE, FAMILIES, NORMS, PRODUCTS, Family
-from plait_fx_passes.passes.batching.grouping import LIMITS, Limits, batching
+from plait_fx_passes.passes.batched.families import ELEMENTWISE, FAMILIES, NORMS, PRODUCTS, Family
+from plait_fx_passes.passes.batched.grouping import LIMITS, Limits, batching
 
 BATCHED_PRODUCTS = batching(
     "batched-products",

@@ -19,7 +19,7 @@ from torch import fx
 
 from plait_fx_passes.layouts import traced_numel
 from plait_fx_passes.passes.base import Pass, PassContext
-from plait_fx_passes.passes.batching.families import Family, Key
+from plait_fx_passes.passes.batched.families import Family, Key
 from plait_fx_passes.passes.calls import Calls
 from plait_fx_passes.passes.cleanup import has_effects
 from plait_fx_passes.passes.noops import same_tensor
