@@ -92,7 +92,7 @@ def run_disk(
         "CHECK": CHECK,
         "PLAIT_VERIFY": "0",
         "PLAIT_CXX_OPTIMIZATION": "-O0",
-        **settings,
+        **(settings or {}),
     }
     done = subprocess.run(
         ["unshare", "-rm", "sh", "-c", script],
