@@ -30,7 +30,7 @@ _OF_TORCH = ("aten", "prim", "prims", "plait_fx_passes", "plait_random", "plait_
 """Namespaces of operators of which nothing shows but results, and draws of torch's."""
 
 
-class _ProgramError(Exception):
+class ProgramError(Exception):
     """The compiled program raised, before anything was written back; the cause says what."""
 
 
@@ -55,19 +55,19 @@ def protect(
     direct = wrap(program)
     if direct is program:
         return _eager_on(Exception, program, captured, name, kernels)
-    return _eager_on(_ProgramError, wrap(_watched(program)), captured, name, kernels)
+    return _eager_on(ProgramError, wrap(watched(program)), captured, name, kernels)
 
 
-def _watched(program: Runner) -> Runner:
+def watched(program: Runner) -> Runner:
     """The program with its errors told apart from those of what is around it."""
 
-    def watched(*inputs: Any) -> Any:
+    def run(*inputs: Any) -> Any:
         try:
             return program(*inputs)
         except Exception as error:
-            raise _ProgramError from error
+            raise ProgramError from error
 
-    return watched
+    return run
 
 
 def _eager_on(
@@ -135,7 +135,7 @@ def _noted(run: Runner, foreign: Sequence[fx.Node]) -> Runner:
 
 def _raised(error: Exception) -> BaseException:
     """What a program raised."""
-    return error.__cause__ or error if isinstance(error, _ProgramError) else error
+    return error.__cause__ or error if isinstance(error, ProgramError) else error
 
 
 def is_foreign(node: fx.Node) -> bool:

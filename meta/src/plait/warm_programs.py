@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from plait.record import CompiledGraph, HostCode, Outcome, Runner
-from plait.replay import is_foreign
+from plait.replay import ProgramError, is_foreign, watched
 from plait_bytecode_tracer.stored import DiffersError, NotRepeatedError, NotStoredError
 from plait_utils import get_logger
 
@@ -172,7 +172,7 @@ def restored_program(
         DiffersError: a library is not there.
     """
     direct = load(data["library"])
-    program = _watched(_drawing(direct) if data["draws"] else direct)
+    program = watched(_drawing(direct) if data["draws"] else direct)
     written = dict(data.get("written", ()))
     if "plan" in data:
         return _once_at_most(_training(data, name, program, written, load, late, note))
@@ -185,30 +185,19 @@ def restored_program(
     return _once_at_most(wrap_runtime(read_surroundings(data["around"]), program, written))
 
 
-class _ProgramError(Exception):
-    """A program raised, before anything was changed; the cause says what."""
-
-
-def _watched(program: Runner) -> Runner:
-    def watched(*inputs: Any) -> Any:
-        try:
-            return program(*inputs)
-        except Exception as error:
-            raise _ProgramError from error
-
-    return watched
-
-
 def _drawing(program: Runner) -> Runner:
-    """A program that draws random numbers: where it fails, the generator is where it was."""
+    """A program that draws random numbers: where it fails, the generator is where it was, unless
+    other threads may have drawn from it meanwhile; they would draw the same numbers again."""
     import torch
 
     def drawing(*inputs: Any) -> Any:
+        is_alone = threading.active_count() == 1
         before = torch.default_generator.get_state()
         try:
             return program(*inputs)
         except BaseException:
-            torch.default_generator.set_state(before)
+            if is_alone and threading.active_count() == 1:
+                torch.default_generator.set_state(before)
             raise
 
     return drawing
@@ -221,7 +210,7 @@ def _once_at_most(run: Runner) -> Runner:
     def once(*inputs: Any) -> Any:
         try:
             return run(*inputs)
-        except _ProgramError as error:
+        except ProgramError as error:
             raise error.__cause__ or error from None
         except Exception as error:
             raise NotRepeatedError from error
@@ -259,7 +248,7 @@ def _training(
             note(ready, code)
 
     def eager(*arguments: torch.Tensor) -> object:
-        raise _ProgramError("it runs as it is captured here")  # as the call does that is traced
+        raise ProgramError("it runs as it is captured here")  # as the call does that is traced
 
     parts = [_part(each, plan, graphs, f"{name}.backward", load) for each in data["parts"]]
     return run_plan(
