@@ -33,6 +33,7 @@ from plait_utils import (
     Profile,
     dataclass,
     get_logger,
+    postponed_collections,
     stable_hash,
 )
 from plait_utils.background import start_in_background
@@ -86,6 +87,7 @@ class _Slot:
         else:
             _WRITING.setdefault(index, []).append(thread)
 
+    @postponed_collections()
     def _write(self) -> None:
         trained = self._program.trained
         whole = None if trained is None else trained.whole()

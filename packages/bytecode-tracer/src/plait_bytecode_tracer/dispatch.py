@@ -286,21 +286,24 @@ class CompiledFunction:
                 self.recompiles.append(reason)
                 get_logger("tracer").info("recompiling %s: %s", self.__name__, reason)
             with postponed_collections():
-                stored = self._stored_entry(values)
-            if stored is not None:
-                self._publish((*self.entries, stored))
-                return stored
-            if not loads_what_traces():
-                get_logger("tracer").info("%s runs eagerly once: %s", self.__name__, LITTLE_ROOM)
-                return None
-            self._compiling.active = True
-            try:
-                with postponed_collections():
-                    entry = self._compile(values)
-            finally:
-                self._compiling.active = False
-            self._publish((*self.entries, entry))
-            return entry
+                return self._made_entry(values)
+
+    def _made_entry(self, values: tuple[Any, ...]) -> Entry | None:
+        """A specialisation for a call, stored by another process or made now; None: eager."""
+        stored = self._stored_entry(values)
+        if stored is not None:
+            self._publish((*self.entries, stored))
+            return stored
+        if not loads_what_traces():
+            get_logger("tracer").info("%s runs eagerly once: %s", self.__name__, LITTLE_ROOM)
+            return None
+        self._compiling.active = True
+        try:
+            entry = self._compile(values)
+        finally:
+            self._compiling.active = False
+        self._publish((*self.entries, entry))
+        return entry
 
     def _stored_entry(self, values: tuple[Any, ...]) -> Entry | None:
         """A specialisation for a call that another process has made, if there is one."""
