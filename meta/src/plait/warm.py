@@ -14,7 +14,7 @@ import threading
 import types
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plait.circumstances import circumstances, own_files_changed
 from plait.differences import differences, program_difference
@@ -37,6 +37,7 @@ from plait_utils import (
     stable_hash,
 )
 from plait_utils.background import start_in_background
+from plait_utils.quiet import wait_until_quiet
 
 if TYPE_CHECKING:
     from plait.backend import GraphCompiler
@@ -51,8 +52,24 @@ _SLOTS = 4
 _LONGEST = 16 << 20
 """Bytes of the largest entry that is stored."""
 
-_WRITING: dict[str, list[threading.Thread]] = {}
-"""Threads that write into the cache, by what they write last."""
+_PATIENCE_SECONDS = 60.0
+"""How long what is compiled goes first, before what is stored."""
+
+
+class _Writing(NamedTuple):
+    """A thread that writes into the cache."""
+
+    thread: threading.Thread
+    wanted: threading.Event
+    """Set where somebody waits for it."""
+
+    def finish(self) -> None:
+        self.wanted.set()
+        self.thread.join()
+
+
+_WRITING: dict[str, list[_Writing]] = {}
+"""Those threads, by what they write last."""
 
 
 class _Slot:
@@ -72,6 +89,8 @@ class _Slot:
         self._entry = entry
         self._program = program
         self._lock = threading.Lock()
+        self._order = threading.Lock()
+        self._is_due = False
 
     def add(self, ready: Ready, code: HostCode) -> None:
         """A further part of a backward is compiled."""
@@ -79,13 +98,22 @@ class _Slot:
             self.write()
 
     def write(self) -> None:
-        """Write it in a thread, after what that has begun already."""
+        """Write it in a thread, after what that has begun already; once, where one is due."""
+        with self._lock:
+            if self._is_due:
+                return
+            self._is_due = True
         index = _index_key(self._facts)
-        thread = start_in_background(self._write, "plait-store")
+        wanted = threading.Event()
+        thread = start_in_background(partial(self._write_later, wanted), "plait-store")
         if thread is None:
             self._write()
         else:
-            _WRITING.setdefault(index, []).append(thread)
+            _WRITING.setdefault(index, []).append(_Writing(thread, wanted))
+
+    def _write_later(self, wanted: threading.Event) -> None:
+        wait_until_quiet(_PATIENCE_SECONDS, wanted.is_set)
+        self._write()
 
     @postponed_collections()
     def _write(self) -> None:
@@ -94,6 +122,8 @@ class _Slot:
         if whole is not None:
             self._program.add(*whole)
         with self._lock:
+            self._is_due = False
+        with self._order:
             self._keeper.write(self._facts, self._number, self._entry, self._program)
 
 
@@ -133,7 +163,7 @@ class WarmStart:
             self._tell(f"no warm start: {error}")
             return
         for writing in _WRITING.pop(_index_key(facts), ()):
-            writing.join()
+            writing.finish()
         cache, key = DiskCache(), _key(facts)
         found = 0
         for slot in range(_SLOTS):
@@ -368,8 +398,8 @@ def stored_facts(cache: DiskCache) -> Iterator[dict[str, str]]:
 
 def wait_for_stores() -> None:
     """Wait until what this process stores is in the cache."""
-    for thread in [each for threads in [*_WRITING.values()] for each in threads]:
-        thread.join()
+    for writing in [each for group in [*_WRITING.values()] for each in group]:
+        writing.finish()
     _WRITING.clear()
 
 

@@ -16,7 +16,9 @@ from tracer_oracle import compiled, eager_backend
 from plait_bytecode_tracer import CompiledFunction
 from plait_bytecode_tracer.guards import Guard, Kind, guard_tree
 from plait_bytecode_tracer.guards.native import NATIVE, Call, NativeGuards, guarded
+from plait_bytecode_tracer.guards.native.units import GUARDS, TENSORS
 from plait_bytecode_tracer.values.sources import Constants, argument
+from plait_utils import postponed_collections
 
 requires_native = pytest.mark.skipif(NATIVE.wait() is None, reason=f"no native: {NATIVE.failure}")
 X = torch.ones(2, 3)
@@ -281,9 +283,25 @@ def test_threads_check_one_tree_while_its_dict_changes():
         assert made(X, settings)[0, 0] == factor
 
 
+def test_it_is_built_once_a_function_is_compiled_and_after_that(monkeypatch, tmp_path):
+    monkeypatch.setenv("PLAIT_CACHE_DIR", str(tmp_path))
+    fresh, built = NativeGuards(), []
+    monkeypatch.setattr(fresh, "_built", lambda cache, unit: built.append(unit) or tmp_path)
+    monkeypatch.setattr("plait_bytecode_tracer.guards.native.build._load", lambda *_: (torch, None))
+    came = threading.Event()
+    fresh.request(came.set, builds=False)
+    assert fresh._thread is None
+    with postponed_collections():  # something is compiled
+        fresh.request()
+        assert not came.wait(0.2)
+        assert built == []
+    assert came.wait(30)
+    assert built == [GUARDS, TENSORS]
+
+
 def test_python_checks_until_the_native_module_has_come(monkeypatch):
     waiting = NativeGuards()
-    monkeypatch.setattr(waiting, "_start", lambda: None)
+    monkeypatch.setattr(waiting, "_start", lambda builds: None)
     monkeypatch.setattr("plait_bytecode_tracer.dispatch.NATIVE", waiting)
     monkeypatch.setattr("plait_bytecode_tracer.entries.NATIVE", waiting)
     made = CompiledFunction(lambda x: x + 1, eager_backend)

@@ -52,7 +52,7 @@ def _compiled_class(cls: Hashable) -> Any:
     if cls.__call__ is torch.nn.Module.__call__:  # else its own call comes to forward
         namespace["__call__"] = _call
     made = type(f"Compiled{cls.__name__}", (cls,), {**namespace, "__module__": cls.__module__})
-    if "__call__" in namespace and NATIVE.request(lambda: _call_natively(made)):
+    if "__call__" in namespace and NATIVE.request(lambda: _call_natively(made), builds=False):
         _call_natively(made)
     return made
 

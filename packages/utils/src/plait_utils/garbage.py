@@ -67,3 +67,8 @@ def collection_threshold() -> Threshold:
     found = gc.get_threshold()
     with _POSTPONED.lock:
         return _POSTPONED.before if _POSTPONED.depth and found == _POSTPONED.meanwhile else found
+
+
+def collections_are_postponed() -> bool:
+    """Whether any thread is within `postponed_collections`: whether something is compiled."""
+    return _POSTPONED.depth > 0

@@ -25,8 +25,11 @@ from plait_bytecode_tracer.guards.native.units import (
 )
 from plait_bytecode_tracer.residual.steps import Step, run_steps
 from plait_utils import CacheError, DiskCache, get_logger
+from plait_utils.quiet import wait_until_quiet
 
 _TIMEOUT_SECONDS = 120
+_PATIENCE_SECONDS = 60
+"""How long what is compiled goes first."""
 _SWITCH = "PLAIT_NATIVE_GUARDS"
 """Set to 0 in the environment, it keeps guards in Python."""
 
@@ -48,17 +51,21 @@ class NativeGuards:
         self._thread: threading.Thread | None = None
         self._compiling = Compiling(_TIMEOUT_SECONDS)
         self._waiting: list[Callable[[], None]] = []
+        self._is_waited_for = False
 
-    def request(self, ready: Callable[[], None] | None = None) -> ModuleType | None:
+    def request(
+        self, ready: Callable[[], None] | None = None, *, builds: bool = True
+    ) -> ModuleType | None:
         """The module if it is there; else start getting it, and call `ready` when it has come.
 
-        Never waits for a compiler. `ready` is called from another thread.
+        Never waits for a compiler. Without `builds` the module is built once somebody else asks.
+        `ready` is called from another thread.
         """
         if self.module is not None or self.failure is not None:
             return self.module
         with self._lock:
             if self._thread is None and self.module is None and self.failure is None:
-                self._start()
+                self._start(builds)
             if self.module is None and self.failure is None and ready is not None:
                 self._waiting.append(ready)
         return self.module
@@ -67,6 +74,7 @@ class NativeGuards:
         """The module, once it is built; None where it cannot be."""
         self.request()
         if self._thread is not None:
+            self._is_waited_for = True
             self._thread.join(timeout)
         return self.module
 
@@ -75,8 +83,9 @@ class NativeGuards:
         self.wait()
         with self._lock:
             self.module = self.tensors = self.failure = self._thread = None
+            self._is_waited_for = False
 
-    def _start(self) -> None:
+    def _start(self, builds: bool) -> None:
         try:
             if os.environ.get(_SWITCH) == "0":
                 raise BuildError(f"{_SWITCH} is 0")
@@ -88,6 +97,8 @@ class NativeGuards:
         except (BuildError, OSError, ImportError) as error:
             self._fail(error)
             return
+        if not builds:
+            return
         self._thread = threading.Thread(
             target=self._build, args=(cache,), name="plait-guards-build", daemon=True
         )
@@ -95,6 +106,7 @@ class NativeGuards:
         self._thread.start()
 
     def _build(self, cache: DiskCache) -> None:
+        wait_until_quiet(_PATIENCE_SECONDS, lambda: self._is_waited_for)
         try:
             guards = self._built(cache, GUARDS)
             try:
