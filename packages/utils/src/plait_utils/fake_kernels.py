@@ -12,6 +12,7 @@ import torch
 import torch._refs
 from torch._ops import OpOverload
 
+from plait_utils.fake_floats import KERNELS as FLOATS
 from plait_utils.fake_indexing import index
 from plait_utils.fake_strides import KERNELS
 from plait_utils.fake_transforms import KERNELS as TRANSFORMS
@@ -130,6 +131,7 @@ def _table() -> dict[OpOverload, Callable[..., Any]]:
         "aten._is_all_true.default": functools.partial(_of_bools, torch.all),
         "aten._is_any_true.default": functools.partial(_of_bools, torch.any),
         **KERNELS,
+        **FLOATS,
         **dict.fromkeys(("aten.index.Tensor", "aten._unsafe_index.Tensor"), index),
         **TRANSFORMS,
     }

@@ -15,6 +15,7 @@ from torch._decomp import decomposition_table
 from torch._prims_common import suggest_memory_format
 
 Kernel = Callable[..., Any]
+_FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def divided(first: Any, second: Any, *, rounding_mode: str | None = "floor") -> torch.Tensor:
@@ -104,11 +105,15 @@ def normalized(name: str) -> Kernel:
     On CPUs statistics have the type of the parameters, and those that are given are not returned.
     """
 
+    packet, _, overload = name.removeprefix("aten.").partition(".")
+    operator = getattr(getattr(torch.ops.aten, packet), overload)
+    results = len(operator._schema.returns)
+
     def kernel(input: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        packet, _, overload = name.removeprefix("aten.").partition(".")
-        found = decomposition_table[getattr(getattr(torch.ops.aten, packet), overload)](
-            input, *args, **kwargs
-        )
+        if kwargs or None in args[2:4] or not _is_regular(input, args, input.shape[1:2]):
+            found = decomposition_table[operator](input, *args, **kwargs)
+        else:
+            found = (input,) * results
         statistics = found[1:]
         if input.device.type == "cpu":
             kept = _parameter_dtype(input, args)
@@ -122,6 +127,19 @@ def normalized(name: str) -> Kernel:
         return (_in_format_of(found[0], input), *statistics)
 
     return kernel
+
+
+def _is_regular(input: torch.Tensor, arguments: Sequence[Any], shape: Sequence[int]) -> bool:
+    """Whether a norm on a CPU is one of floats, with parameters of a shape: torch's rule for it,
+    which costs milliseconds, has nothing to refuse."""
+    tensors = [each for each in arguments if isinstance(each, torch.Tensor)]
+    return (
+        input.dim() >= 2
+        and input.device.type == "cpu"
+        and not any(each._has_symbolic_sizes_strides for each in (input, *tensors))
+        and all(each.dtype in _FLOATS for each in (input, *tensors))
+        and all(each.shape == shape for each in tensors)
+    )
 
 
 def _parameter_dtype(input: torch.Tensor, parameters: Sequence[Any]) -> torch.dtype:
@@ -140,12 +158,16 @@ def group_norm(
     eps: float,
 ) -> Any:
     """`aten.native_group_norm`: on CPUs statistics have the type of the parameters."""
+    kept = _parameter_dtype(input, (weight, bias))
+    fits = (batch, channels) == input.shape[:2] and batch * channels * pixels == input.numel()
+    if fits and channels % groups == 0 and _is_regular(input, (weight, bias), (channels,)):
+        statistics = [input.new_empty((batch, groups), dtype=kept) for _ in range(2)]
+        return (_in_format_of(input, input), *statistics)
     found = decomposition_table[torch.ops.aten.native_group_norm.default](
         input, weight, bias, batch, channels, pixels, groups, eps
     )
     if input.device.type != "cpu":
         return found
-    kept = _parameter_dtype(input, (weight, bias))
     return (_in_format_of(found[0], input), *(each.to(kept) for each in found[1:]))
 
 
