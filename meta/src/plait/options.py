@@ -7,13 +7,12 @@ import difflib
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from plait.errors import OptionError
 from plait.passes import NO_PASSES, PLACES, UserPasses, parse_user_passes
 from plait.variants import BY_RULE, VARIANTS
-from plait_utils import SettingError, Settings, setting, shown
+from plait_utils import SettingError, Settings, dataclass, setting, shown
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload

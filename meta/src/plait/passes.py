@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from plait.errors import OptionError
 from plait.record import PassFact
 from plait.stages import Stages
-from plait_utils import shown
+from plait_utils import dataclass, shown
 
 if TYPE_CHECKING:
     import torch

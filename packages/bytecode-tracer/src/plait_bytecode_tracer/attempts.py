@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import types
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from plait_bytecode_tracer.breaking.breaks import WATCHES, Known
@@ -19,7 +18,7 @@ from plait_bytecode_tracer.shapes.marks import Mark
 from plait_bytecode_tracer.shapes.policy import Checks, History, Policy
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tracing import trace
-from plait_utils import get_logger
+from plait_utils import dataclass, get_logger
 
 MAX_VALUES = 3
 """How many values of one computation on input tensors get specialisations of their own."""

@@ -13,7 +13,6 @@ import itertools
 import operator
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -22,6 +21,7 @@ from torch import fx
 from plait_bytecode_tracer.guards.native import NATIVE
 from plait_bytecode_tracer.outside.draws import MovedNumbers
 from plait_bytecode_tracer.tensors.random_ops import OPERATORS
+from plait_utils import dataclass
 
 _RANDOM = (
     *("rand", "normal", "dropout", "bernoulli", "multinomial", "poisson", "rrelu", "seed"),

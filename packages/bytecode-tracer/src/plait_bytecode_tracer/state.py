@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Container
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import torch
@@ -31,6 +31,7 @@ from plait_bytecode_tracer.tensors.derivatives import Derivatives
 from plait_bytecode_tracer.tensors.scopes import Scope
 from plait_bytecode_tracer.values.sources import Constants
 from plait_bytecode_tracer.values.variables import TensorVariable, Variable
+from plait_utils import dataclass
 from plait_utils.fake import FakeMode
 
 if TYPE_CHECKING:

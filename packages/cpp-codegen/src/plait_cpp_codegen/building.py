@@ -20,32 +20,22 @@ from plait_cpp_codegen.external.encode import NotEncodable, encode_call
 from plait_cpp_codegen.external.shims import shim_of
 from plait_cpp_codegen.host import HostWriter
 from plait_cpp_codegen.kernels import kernel_functions, render_kernel
-from plait_cpp_codegen.kernels.attention import attention_of
 from plait_cpp_codegen.kernels.choices import RULE, Choices
 from plait_cpp_codegen.kernels.types import is_supported
-from plait_cpp_codegen.native_runtime import (
-    Runtime,
-    is_preparing,
-    load_runtime,
-    source_text,
-)
+from plait_cpp_codegen.native_runtime import Runtime, is_preparing, load_runtime
+from plait_cpp_codegen.native_text import native_text
 from plait_cpp_codegen.options import CppOptions
 from plait_cpp_codegen.outputs import split_outputs
 from plait_cpp_codegen.shared_library import load_cached
 from plait_cpp_codegen.toolchain import Toolchain, find_toolchain
 from plait_cpp_codegen.units import Source
 from plait_ir_lowering import DType, post_order
-from plait_scheduler import CallExtern, CopyBack, Kernel, Launch, Program, Step
+from plait_scheduler import CallExtern, Kernel, Program, Step
 from plait_utils import CacheError, DiskCache, Profile, dataclass, stable_hash, warn_once
 
 if TYPE_CHECKING:
     from plait_cpp_codegen.tuning import Tuned
 
-_HEAD = (
-    *("abi.h", "vector.h", "transpose.h", "math.h", "portable.h", "pieces.h", "avx512.h"),
-    *("math64.h", "division.h", "powers.h"),
-)
-"""What every program begins with."""
 _NO_NATIVE_CODE = (
     *(CompilerNotFoundError, CompilationError, UnsupportedProgramError),
     *(CacheError, ImportError),
@@ -108,14 +98,7 @@ def source_of(
         ]
     )
     host = HostWriter(program, kernels, apart).write()
-    together = any(isinstance(step, Launch) and step.together for step in program.steps)
-    parts = ["parts.h"] if together else []
-    parts += ["attention.h"] if any(map(attention_of, program.kernels)) else []
-    parts += ["products.h"] if any("store_sums" in each for each in functions) else []
-    parts += ["bytes.h"] if any("add_bytes" in each for each in functions) else []
-    parts += ["copies.h"] if any(isinstance(step, CopyBack) for step in program.steps) else []
-    head = [source_text(name) for name in (*_HEAD, *parts)]
-    text = "\n".join([_settings(), *head])
+    text = "\n".join([_settings(), native_text([*functions, host])])
     return Source(text, tuple(functions), host)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Self, get_type_hints
 
 from plait_utils.errors import PlaitError
 from plait_utils.hashing import stable_hash
+from plait_utils.records import dataclass
 
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off", ""}

@@ -21,7 +21,6 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -51,7 +50,7 @@ from plait_bytecode_tracer.graph.shown import keeping
 from plait_bytecode_tracer.outside.draws import DrawnMeanwhileError
 from plait_bytecode_tracer.rewinding import Rewinding, Run
 from plait_bytecode_tracer.tensors.ambient import as_they_were, has_failed
-from plait_utils import PlaitError, get_logger
+from plait_utils import PlaitError, dataclass, get_logger
 from plait_utils.checks import is_check_failure
 
 _ERRORS_OF_OPERATORS = (RuntimeError, ValueError, TypeError, IndexError)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import types
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from plait_bytecode_tracer.failing import (
     is_pure,
     is_undone,
 )
+from plait_utils import dataclass
 from plait_utils.wrappings import is_wrapper
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,6 +14,7 @@ from plait_bytecode_tracer.arrays.table import captured
 from plait_bytecode_tracer.arrays.traced import Traced
 from plait_bytecode_tracer.arrays.values import dtype_of, torch_dtype
 from plait_bytecode_tracer.values.variables import ArrayVariable, Known, Variable
+from plait_utils import dataclass
 
 
 @dataclass(frozen=True, slots=True)

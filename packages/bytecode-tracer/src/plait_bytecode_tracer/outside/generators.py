@@ -11,7 +11,7 @@ generator gets the state that this came to after the graph.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -22,6 +22,7 @@ from plait_bytecode_tracer.making.made import Step
 from plait_bytecode_tracer.outside.assumptions import guard_same
 from plait_bytecode_tracer.values.sources import Access, Source
 from plait_bytecode_tracer.values.variables import Known, Variable
+from plait_utils import dataclass
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer.state import TraceState

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import fx
 
 from plait_bytecode_tracer.values.sources import Source
+from plait_utils import dataclass
 
 
 @dataclass(slots=True)

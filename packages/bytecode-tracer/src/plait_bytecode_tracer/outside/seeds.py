@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -28,6 +28,7 @@ from plait_bytecode_tracer.tensors import random_ops
 from plait_bytecode_tracer.tensors.random_ops import is_state, is_taken, state_of, state_of_seed
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import Known, SymbolVariable, TensorVariable, Variable
+from plait_utils import dataclass
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer.state import TraceState

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from torch import fx
 
 from plait_bytecode_tracer.values.sources import Source
+from plait_utils import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import IntEnum
 from typing import TypeAlias
 
@@ -13,6 +13,7 @@ import torch
 
 from plait_bytecode_tracer.shapes.marks import Mark, marks_of
 from plait_bytecode_tracer.values.sources import Access, Source
+from plait_utils import dataclass
 
 Seen: TypeAlias = dict[str, tuple[int | float, ...]]
 """What earlier calls had at each place: a number, or a tensor's sizes and then its strides."""

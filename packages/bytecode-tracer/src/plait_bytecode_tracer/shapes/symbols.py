@@ -6,7 +6,7 @@ import functools
 import operator
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,6 +37,7 @@ from plait_bytecode_tracer.shapes.marks import Mark
 from plait_bytecode_tracer.shapes.read_ints import Read, ask
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import Known, SymbolVariable, Variable
+from plait_utils import dataclass
 from plait_utils.shape_environment import Place, make_environment
 
 if TYPE_CHECKING:

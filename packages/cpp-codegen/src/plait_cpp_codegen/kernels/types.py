@@ -14,7 +14,7 @@ MEMORY: dict[DType, str] = {
     DType.i16: "int16_t",
     DType.i32: "int32_t",
     DType.i64: "int64_t",
-    DType.f16: "half",
+    DType.f16: "f16",
     DType.bf16: "bf16",
     DType.f8e4m3fn: "f8e4m3fn",
     DType.f8e5m2: "f8e5m2",

@@ -3,7 +3,8 @@
 //
 // After Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018), and Dao et al.,
 // "FlashAttention" (2022).
-constexpr int QUERIES = 64, KEYS = 64;  // of a block
+constexpr int QUERIES = 64;
+constexpr int KEYS = 64;  // of a block
 template <class M> struct Matrix { const M* data; int64_t row, column; };  // strides in elements
 
 template <class T> struct AttentionScratch {

@@ -53,7 +53,8 @@ template <int L, class T> INLINE vec<T, L> all_lanes(T x) { return splat<T, L>(x
     vec<Real, L> p = splat<Real, L>(first); \
     ((p = madd<L>(p, x, (Real)rest)), ...); \
     return p; }
-MADD_OF(float) MADD_OF(double)
+MADD_OF(float)
+MADD_OF(double)
 #undef MADD_OF
 #undef MADD
 
@@ -130,11 +131,25 @@ template <int L> INLINE vec<float, L> nearest(vec<float, L> x, float factor = 1.
   INLINE float c_##name(float x, float y) { return __builtin_##name##f(x, y); } \
   INLINE double c_##name(double x, double y) { return __builtin_##name(x, y); } \
   EACH_LANE2(name, c_##name)
-C_FUNCTION(log2) C_FUNCTION(log10) C_FUNCTION(tan)
-C_FUNCTION(asin) C_FUNCTION(acos) C_FUNCTION(atan) C_FUNCTION(sinh) C_FUNCTION(cosh)
-C_FUNCTION(asinh) C_FUNCTION(acosh) C_FUNCTION(atanh) C_FUNCTION(erfc) C_FUNCTION(lgamma)
-C_FUNCTION(floor) C_FUNCTION(ceil) C_FUNCTION(trunc)
-C_FUNCTION2(atan2) C_FUNCTION2(hypot) C_FUNCTION2(copysign)
+C_FUNCTION(log2)
+C_FUNCTION(log10)
+C_FUNCTION(tan)
+C_FUNCTION(asin)
+C_FUNCTION(acos)
+C_FUNCTION(atan)
+C_FUNCTION(sinh)
+C_FUNCTION(cosh)
+C_FUNCTION(asinh)
+C_FUNCTION(acosh)
+C_FUNCTION(atanh)
+C_FUNCTION(erfc)
+C_FUNCTION(lgamma)
+C_FUNCTION(floor)
+C_FUNCTION(ceil)
+C_FUNCTION(trunc)
+C_FUNCTION2(atan2)
+C_FUNCTION2(hypot)
+C_FUNCTION2(copysign)
 INLINE float c_round(float x) { return __builtin_rintf(x); }
 INLINE double c_round(double x) { return __builtin_rint(x); }
 EACH_LANE(round, c_round)

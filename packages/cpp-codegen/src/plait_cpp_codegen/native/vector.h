@@ -90,7 +90,7 @@ template <class R, class T, int L> INLINE vec<R, L> convert(vec<T, L> x) {
 
 // Memory holds M; registers hold R (float for narrower floats, masks for bool).
 struct bf16 { uint16_t bits; };
-struct half { uint16_t bits; };
+struct f16 { uint16_t bits; };
 struct f8e4m3fn { uint8_t bits; };
 struct f8e5m2 { uint8_t bits; };
 struct boolean { uint8_t bits; };
@@ -129,7 +129,7 @@ template <int L> struct Memory<bf16, L> {
 };
 // Not every compiler has a type of 16-bit floats. Machines without conversions for them move the
 // bits, and make or take apart what is subnormal by an addition.
-template <int L> struct Memory<half, L> {
+template <int L> struct Memory<f16, L> {
   typedef float R;
 #if defined(__F16C__)
   // What has no instruction of its width is part of one of eight, or two of half its width.
@@ -137,13 +137,13 @@ template <int L> struct Memory<half, L> {
     vec<To, L> y;
     if constexpr (L < 8) {
       vec<From, 8> more{}; memcpy(&more, &x, sizeof x);
-      const vec<To, 8> found = Memory<half, 8>::template converted<To, From>(more); memcpy(&y, &found, sizeof y);
+      const vec<To, 8> found = Memory<f16, 8>::template converted<To, From>(more); memcpy(&y, &found, sizeof y);
     } else if constexpr (L == 8 || (L == 16 && WIDE)) {
       if constexpr (sizeof(To) == 4) asm("vcvtph2ps %1, %0" : "=v"(y) : "v"(x));
       else asm("vcvtps2ph $0, %1, %0" : "=v"(y) : "v"(x));
     } else {
       vec<From, L / 2> parts[2]; memcpy(parts, &x, sizeof x);
-      const vec<To, L / 2> found[2] = {Memory<half, L / 2>::template converted<To, From>(parts[0]), Memory<half, L / 2>::template converted<To, From>(parts[1])};
+      const vec<To, L / 2> found[2] = {Memory<f16, L / 2>::template converted<To, From>(parts[0]), Memory<f16, L / 2>::template converted<To, From>(parts[1])};
       memcpy(&y, found, sizeof y);
     }
     return y;
@@ -176,11 +176,11 @@ template <int L> struct Memory<half, L> {
     return convert<uint16_t, uint32_t, L>(r | sign);
   }
 #endif
-  static INLINE vec<float, L> load(const half* p) {
+  static INLINE vec<float, L> load(const f16* p) {
     vec<uint16_t, L> b; memcpy(&b, p, sizeof b);
     return widen(b);
   }
-  static INLINE void store(half* p, vec<float, L> x) {
+  static INLINE void store(f16* p, vec<float, L> x) {
     vec<uint16_t, L> b = narrow(x); memcpy(p, &b, sizeof b);
   }
 };
@@ -216,7 +216,7 @@ template <int L> struct Memory<f8e4m3fn, L> {
 template <int L> struct Memory<f8e5m2, L> {
   typedef float R;
   static INLINE vec<float, L> widen(vec<uint8_t, L> b) {
-    return Memory<half, L>::widen(convert<uint16_t, uint8_t, L>(b) << 8);
+    return Memory<f16, L>::widen(convert<uint16_t, uint8_t, L>(b) << 8);
   }
   static INLINE vec<uint8_t, L> narrow(vec<float, L> x) {
     vec<uint32_t, L> w; memcpy(&w, &x, sizeof w);
@@ -453,7 +453,7 @@ template <int L> INLINE vec<float, L> round_bf16(vec<float, L> x) {
   vec<float, L> r; memcpy(&r, &w, sizeof r); return r;
 }
 template <int L> INLINE vec<float, L> round_f16(vec<float, L> x) {
-  return Memory<half, L>::widen(Memory<half, L>::narrow(x));
+  return Memory<f16, L>::widen(Memory<f16, L>::narrow(x));
 }
 template <class M, int L> INLINE vec<float, L> round_f8(vec<float, L> x) {
   return Memory<M, L>::widen(Memory<M, L>::narrow(x));

@@ -13,12 +13,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import torch
 
-from plait_utils import stable_hash
+from plait_utils import dataclass, stable_hash
 
 _FLAGS = ("-O3", "-DNDEBUG", "-shared", "-fPIC", "-w")
 _TORCH = Path(torch.__file__).parent
