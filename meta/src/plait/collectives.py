@@ -84,7 +84,7 @@ def between_collectives(
         of_part = stages.part(f"part-{len(made)}")
         of_part.keep(aten=part)
         built.append(generate(part, of_part, over))
-        made.append(of_part.finish(part.module(), Outcome.COMPILED, built[-1].run))
+        made.append(of_part.finish(part, Outcome.COMPILED, built[-1].run))
         return built[-1].run
 
     run = parts_runner(parts, compile_part)

@@ -182,9 +182,7 @@ class LateCompiler:
         except StageStopped as stopped:
             failure, reason = self._keeper.accept_failure(stages.name, stopped)
             kernels = runner(aten)
-            return stages.finish(
-                aten.module(), Outcome.EAGER, kernels, failure=failure, reason=reason
-            )
+            return stages.finish(aten, Outcome.EAGER, kernels, failure=failure, reason=reason)
 
     @postponed_collections()
     def _compiled(self, aten: AtenGraph, stages: Stages) -> CompiledGraph:
@@ -193,15 +191,14 @@ class LateCompiler:
 
         stages.keep(aten=aten)
         kernels = runner(aten)
-        module = aten.module()
         built = self._generate(aten, stages)
         fits = self._condition(aten, stages)
         run = _where(fits, copying(built.run, built.overwritten), kernels)
-        run = protect(run, lambda program: program, module, stages.name, kernels)
+        run = protect(run, lambda program: program, aten.graph, stages.name, kernels)
         if built.overwritten:
             consuming = _where(fits, telling(built.run, stages.name), kernels)
             run = consumed_by(run, consuming, built.overwritten)
-        return stages.finish(module, Outcome.COMPILED, run)
+        return stages.finish(aten, Outcome.COMPILED, run)
 
     def _condition(self, aten: AtenGraph, stages: Stages) -> _Condition | None:
         """Whether what the stages of a graph noted about sizes holds; None if nothing was."""

@@ -139,8 +139,9 @@ def _compiled(
     run = protect(
         program,
         wrap,
-        captured,
+        captured.graph,
         stages.name,
+        at_user_lines(captured),
     )
     run = _compared(fx_passes.note_reads(run, aten), captured, recorded, stages, options)
     if options.never_slower and not options.verify and not has_open_sizes(aten.example_inputs):
@@ -285,8 +286,9 @@ def compile_training_graph(
                 plan=plan,
                 note=trained.note,
             ),
-            captured,
+            captured.graph,
             stages.name,
+            at_user_lines(captured),
         )
     run = _compared(run, captured, recorded, stages, options)
     late.begin(parts.backward)

@@ -95,7 +95,8 @@ class CompiledGraph:
     """One captured graph and what each stage made of it; later fields are None after a failure."""
 
     name: str
-    captured: fx.GraphModule
+    captured: fx.GraphModule | AtenGraph
+    """What was compiled: the captured graph, or one that follows from it, as a backward."""
     outcome: Outcome
     profile: Profile
     run: Runner

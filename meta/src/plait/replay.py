@@ -37,25 +37,25 @@ class ProgramError(Exception):
 def protect(
     program: Runner,
     wrap: Callable[[Runner], Runner],
-    captured: fx.GraphModule,
+    graph: fx.Graph,
     name: str,
-    kernels: Runner | None = None,
+    eager: Runner,
 ) -> Runner:
     """`wrap(program)`, but the captured graph takes over where the program raises.
 
     Args:
         program: the compiled program, which where it raises has changed nothing of the caller's.
         wrap: puts around it what writes to inputs after it has run.
-        captured: the graph that the program was compiled from.
+        graph: the captured graph, from which the program was compiled.
         name: of the graph, for warnings.
-        kernels: what runs the captured graph, where it does not run as it is.
+        eager: what runs the captured graph.
 
     Random operators draw anew then: after an error the generator is not where eager leaves it.
     """
     direct = wrap(program)
     if direct is program:
-        return _eager_on(Exception, program, captured, name, kernels)
-    return _eager_on(ProgramError, wrap(watched(program)), captured, name, kernels)
+        return _eager_on(Exception, program, graph, name, eager)
+    return _eager_on(ProgramError, wrap(watched(program)), graph, name, eager)
 
 
 def watched(program: Runner) -> Runner:
@@ -73,12 +73,11 @@ def watched(program: Runner) -> Runner:
 def _eager_on(
     kind: type[Exception],
     run: Runner,
-    captured: fx.GraphModule,
+    graph: fx.Graph,
     name: str,
-    kernels: Runner | None,
+    eager: Runner,
 ) -> Runner:
-    eager = at_user_lines(captured, kernels)
-    foreign = [node for node in captured.graph.nodes if is_foreign(node)]
+    foreign = [node for node in graph.nodes if is_foreign(node)]
 
     def raise_foreign(error: BaseException, inputs: Sequence[Any]) -> NoReturn:
         from plait.partly import raise_as_eager
@@ -145,10 +144,9 @@ def is_foreign(node: fx.Node) -> bool:
     return is_operator and str(target).partition(".")[0] not in _OF_TORCH
 
 
-def at_user_lines(captured: fx.GraphModule, kernels: Runner | None = None) -> Runner:
-    """The captured graph as it is, or what runs it, with the user's line in the tracebacks of its
-    errors."""
-    forward: Runner = captured.forward if kernels is None else kernels
+def at_user_lines(captured: fx.GraphModule) -> Runner:
+    """The captured graph as it is, with the user's line in the tracebacks of its errors."""
+    forward: Runner = captured.forward
 
     def eager(*inputs: Any) -> Any:
         try:

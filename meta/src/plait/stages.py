@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import fx
 
     from plait.verifying import Verification
+    from plait_fx_passes import AtenGraph
 
 
 class StageStopped(Exception):
@@ -127,7 +128,7 @@ class Stages:
 
     def finish(
         self,
-        captured: fx.GraphModule,
+        captured: fx.GraphModule | AtenGraph,
         outcome: Outcome,
         run: Runner,
         *,

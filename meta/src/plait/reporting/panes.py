@@ -41,8 +41,8 @@ class Pane:
 def panes_of(graph: CompiledGraph) -> list[Pane]:
     """The panes of a graph, from the user's Python to generated code, as far as it came."""
     panes = [
-        Pane("Python", "python", tuple(_python(graph.captured))),
-        Pane("FX", "python", tuple(_captured(graph.captured))),
+        Pane("Python", "python", tuple(_python(graph.captured.graph))),
+        Pane("FX", "python", tuple(_captured(graph.captured.graph))),
     ]
     if graph.aten is not None:
         from plait_fx_passes import print_aten
@@ -73,10 +73,10 @@ def _line_of(node: fx.Node) -> tuple[str, ...]:
     return (str(line),) if line else ()
 
 
-def _python(captured: fx.GraphModule) -> Iterator[PaneLine]:
+def _python(captured: fx.Graph) -> Iterator[PaneLine]:
     """The functions that the graph came from, each whole where its file can be read."""
     used: dict[tuple[str, str], dict[int, str]] = {}
-    for node in captured.graph.nodes:
+    for node in captured.nodes:
         found = USER_LINE.match(str(node.meta.get("source_line", "")))
         if found is None:
             continue
@@ -120,8 +120,8 @@ def _blocks(file: str, numbers: Sequence[int]) -> Iterator[Iterable[int]]:
 _STARTS_FUNCTION = re.compile(r"\s*(async\s+)?def |.*\blambda\b")
 
 
-def _captured(captured: fx.GraphModule) -> Iterator[PaneLine]:
-    for node in captured.graph.nodes:
+def _captured(captured: fx.Graph) -> Iterator[PaneLine]:
+    for node in captured.nodes:
         yield PaneLine(_format_node(node), _line_of(node))
 
 

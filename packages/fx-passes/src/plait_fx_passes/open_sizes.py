@@ -334,6 +334,8 @@ class Conditions:
         """What was noted that may have answered something of the sizes of a graph: of these, or of
         sizes that conditions tie to them. Others are those of other parts alone."""
         every = [guard.expr for guard in self._noted()]
+        if len(every) == self._known:
+            return []
         near = {symbol for node in graph.graph.nodes for symbol in _symbols_of(node)}
         reached: set[Any] = set()
         while near - reached:
@@ -348,8 +350,26 @@ def is_open(graph: AtenGraph) -> bool:
 
 
 def runner(graph: AtenGraph) -> Callable[..., Sequence[torch.Tensor]]:
-    """What runs a graph by ATen's kernels."""
-    return AtSizes(graph) if is_open(graph) else graph.module()
+    """What runs a graph by ATen's kernels.
+
+    The code of a graph of static sizes is written when it is first called, as most never is.
+    """
+    return AtSizes(graph) if is_open(graph) else _Static(graph)
+
+
+class _Static:
+    """Runs a graph of static sizes by ATen's kernels."""
+
+    def __init__(self, graph: AtenGraph) -> None:
+        self._graph = graph
+        self._module: fx.GraphModule | None = None
+
+    def __call__(self, *inputs: torch.Tensor) -> Sequence[torch.Tensor]:
+        module = self._module
+        if module is None:  # made twice where two threads are the first: either will do
+            module = self._module = self._graph.module()
+        result: Sequence[torch.Tensor] = module(*inputs)
+        return result
 
 
 def _leaves(value: object) -> Iterator[object]:
