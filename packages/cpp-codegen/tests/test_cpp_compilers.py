@@ -296,6 +296,14 @@ def test_full_disks_cost_at_most_speed(full_disk, tmp_path, monkeypatch, caplog)
     assert len(libraries(tmp_path)) == 2
 
 
+def test_passes_that_gain_nothing_are_left_out_of_the_default_optimization_alone():
+    def flags(**options):
+        return find_toolchain(CppOptions(compiler="g++", **options)).flags
+
+    assert "-fno-tree-pta" in flags()
+    assert "-fno-tree-pta" not in flags(optimization="-O3")
+
+
 def test_fast_builds_optimize_less_and_share_the_runtime_of_others():
     plain, fast = (find_toolchain(CppOptions(fast_build=each)) for each in (False, True))
     assert "-O2" in plain.flags

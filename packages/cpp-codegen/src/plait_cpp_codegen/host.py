@@ -33,7 +33,7 @@ from plait_scheduler import (
 )
 from plait_utils import dataclass
 
-_LONG = 100
+_LONG = 30
 """Steps of a program whose host is compiled without optimization."""
 
 
