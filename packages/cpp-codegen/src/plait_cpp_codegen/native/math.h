@@ -11,8 +11,24 @@ template <int L> INLINE vec<float, L> with_sign(vec<float, L> m, vec<float, L> s
   return float_of<L>((bits_of<L>(m) & 0x7fffffff) | (bits_of<L>(s) & (int32_t)0x80000000));
 }
 
-// a b + c, rounded once. Compilers are told to round products before they are added.
+// a b + c, rounded once. Compilers are told to round products before they are added. Clang has one name for it
+// in newer versions, the last of which have no others; GCC has one for each register.
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_elementwise_fma)
+#define FUSED(a, b, c) __builtin_elementwise_fma(a, b, c)
+#endif
+#endif
+#if defined(__FMA__)
+#define FUSED_FLOATS(a, b, c) __builtin_ia32_vfmaddps(a, b, c)
+#define FUSED_DOUBLES(a, b, c) __builtin_ia32_vfmaddpd(a, b, c)
+#elif defined(__aarch64__) && !defined(__clang__)
+#define FUSED_FLOATS(a, b, c) __builtin_aarch64_fmav4sf(a, b, c)
+#define FUSED_DOUBLES(a, b, c) __builtin_aarch64_fmav2df(a, b, c)
+#endif
 template <int L, class T> INLINE vec<T, L> fused(vec<T, L> a, vec<T, L> b, vec<T, L> c) {
+#ifdef FUSED
+  return FUSED(a, b, c);
+#else
 #if defined(__AVX512F__)
   if constexpr (sizeof(T) * L == 64) {
     if constexpr (sizeof(T) == 4) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
@@ -31,11 +47,18 @@ template <int L, class T> INLINE vec<T, L> fused(vec<T, L> a, vec<T, L> b, vec<T
     return c;
   } else
 #endif
+#ifdef FUSED_FLOATS
+  if constexpr (sizeof(T) * L == 16) {
+    if constexpr (sizeof(T) == 4) return FUSED_FLOATS(a, b, c);
+    else return FUSED_DOUBLES(a, b, c);
+  } else
+#endif
   {
     vec<T, L> r;
     for (int l = 0; l < L; ++l) r[l] = sizeof(T) == 4 ? __builtin_fmaf(a[l], b[l], c[l]) : __builtin_fma(a[l], b[l], c[l]);
     return r;
   }
+#endif
 }
 
 // a b + c as fast as the machine has it: rounded once where it can. Numbers stand for all lanes.
