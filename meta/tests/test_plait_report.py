@@ -281,3 +281,43 @@ def test_a_report_says_which_products_have_room_behind_their_rows():
     fast = plait.compile(lambda a, b: a @ b)
     fast(a, b)
     assert not plait.report(fast).graphs[0].padded
+
+
+def test_a_report_explains_fusion_and_memory():
+    def function(x, w):
+        y = torch.relu(x @ w)
+        z = torch.relu(torch.softmax(y, -1) @ w)
+        return torch.softmax(z, -1), x.amax()
+
+    fast = plait.compile(function, options={"own_products": False})
+    x, w = torch.randn(256, 256), torch.randn(256, 256)
+    fast(x, w)
+    report = plait.report(fast)
+    graph = report.graphs[0]
+    fusion, memory = graph.planned
+    saved = sum(each.bytes_saved for each in graph.decisions if each.accepted)
+    assert f"save {saved:,} bytes of traffic" in fusion
+    assert "outputs 262,148, temporaries 262,144" in memory
+    assert "without reuse" in memory
+    best = graph.decisions[0]
+    assert best.accepted
+    assert best.bytes_saved == max(e.bytes_saved for e in graph.decisions if e.accepted)
+    for told in (fusion, memory, best.reason):
+        assert told in str(report)
+        assert told.replace("'", "&#x27;") in report.html()
+
+
+def test_a_report_says_which_launches_are_merged():
+    def update(parameters, gradients):
+        return [p - 0.1 * g for p, g in zip(parameters, gradients, strict=True)]
+
+    fast = plait.compile(update)
+    fast(*[[torch.randn(n) for n in (5, 70, 9)] for _ in range(2)])
+    assert "3 launches are merged into one parallel loop" in plait.report(fast).graphs[0].planned
+
+
+def test_memory_by_open_sizes_is_told_as_a_formula():
+    fast = plait.compile(lambda x: torch.softmax(x * 2, -1), dynamic=True)
+    fast(torch.randn(5, 33))
+    (told,) = [e for e in plait.report(fast).graphs[0].planned if e.startswith("memory")]
+    assert "by the sizes of its inputs" in told

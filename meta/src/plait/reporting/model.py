@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from plait.verifying import Difference
     from plait_cpp_codegen import Tuned
     from plait_fx_passes import ImageLayout, SavedTensor
+    from plait_scheduler import Decision
 
 STAGES = (
     *("trace", "aten", "joint", "passes", "partition"),
@@ -220,6 +221,26 @@ class GraphReport:
 
         steps = self.record.schedule.program.steps
         return tuple(step.op for step in steps if isinstance(step, CallExtern))
+
+    @cached_property
+    def decisions(self) -> tuple[Decision, ...]:
+        """What was fused, inlined, split or written in place, and what was not and why: those that
+        were taken first, of these those that save most bytes."""
+        from plait.reporting.planned import decisions
+
+        return () if self.record.schedule is None else decisions(self.record.schedule)
+
+    @cached_property
+    def planned(self) -> tuple[str, ...]:
+        """What the decisions save, the memory that a call takes, and launches that are merged."""
+        schedule = self.record.schedule
+        if schedule is None:
+            return ()
+        from plait.reporting.planned import decisions_total, memory_total, merged
+
+        program = schedule.program
+        told = (decisions_total(self.decisions), memory_total(program), merged(program))
+        return tuple(each for each in told if each)
 
     @cached_property
     def unrounded(self) -> tuple[str, ...]:

@@ -193,7 +193,7 @@ def _graph(graph: GraphReport, number: int) -> str:
     )
     columns = "".join(_pane(pane, index, keys) for index, pane in enumerate(panes))
     reason = f'<p class="reason">{_text(graph.reason)}</p>' if graph.reason else ""
-    reason += _passes(graph) + _images(graph) + _saved(graph)
+    reason += _passes(graph) + _images(graph) + _decided(graph) + _saved(graph)
     return (
         f'<section class="graph" id="graph{number}"><div class="graphhead">'
         f"<h2>{_text(graph.name)}</h2>{_badge(graph)}"
@@ -251,6 +251,25 @@ def _images(graph: GraphReport) -> str:
         f"<details class='notes saved'><summary>Layouts <span>{_text(total)}</span></summary>"
         "<table><thead><tr><th>value</th><th>type</th><th>lies</th><th>why</th><th>line</th></tr>"
         f"</thead><tbody>{rows}</tbody></table></details>"
+    )
+
+
+def _decided(graph: GraphReport) -> str:
+    """All decisions of the scheduler with their reasons."""
+    if not graph.decisions:
+        return ""
+    rows = "".join(
+        f"<tr><td class='size'>{_text(f'{each.bytes_saved:,}')}</td>"
+        f"<td>{'yes' if each.accepted else 'no'}</td><td>{_text(each.kind.value)}</td>"
+        f"<td><code>{_text(' with '.join(filter(None, (each.first, each.second))))}</code></td>"
+        f"<td>{_text(each.reason)}</td></tr>"
+        for each in graph.decisions
+    )
+    return (
+        "<details class='notes saved'><summary>Fusion and memory "
+        f"<span>{_text(' · '.join(graph.planned))}</span></summary><table><thead><tr>"
+        "<th>bytes</th><th>done</th><th>what</th><th>of</th><th>because</th></tr></thead>"
+        f"<tbody>{rows}</tbody></table></details>"
     )
 
 

@@ -122,6 +122,7 @@ def _graph(graph: GraphReport) -> str:
         launched = f"launched {count(graph.launches, 'time')}"
         facts.append(f"{count(len(graph.kernels), 'kernel')} {launched}")
     facts += _kernels(graph)
+    facts += planned(graph)
     if graph.unrounded:
         facts.append(unrounded(graph))
     if graph.external_calls:
@@ -182,6 +183,20 @@ def _made(done: PassFact) -> list[str]:
 
 
 _MADE = 3
+
+
+def planned(graph: GraphReport) -> list[str]:
+    """What fusion saves and what memory a call takes, with the largest of what was decided."""
+    chosen = [each for each in graph.decisions if each.accepted and each.bytes_saved]
+    refused = [each for each in graph.decisions if not each.accepted and each.bytes_saved]
+    lines = []
+    for told in graph.planned:
+        lines.append(told)
+        if told.startswith("fusion"):
+            lines += [f"  {each}" for each in (*chosen[:_MADE], *refused[:_MADE])]
+            more = len(graph.decisions) - len(lines) + 1
+            lines += [f"  and {more} more, in .decisions and the page"] if more > 0 else []
+    return lines
 
 
 def products(graph: GraphReport) -> list[str]:
