@@ -39,9 +39,9 @@ from plait_ir_lowering import (
 from plait_scheduler import schedule
 
 CHUNK = 1 << 20
-VECTOR = ("exp", "exp2", "expm1", "log", "log1p", "sigmoid", "tanh", "erf", "sin", "cos")
+VECTOR = ("exp", "exp2", "expm1", "log", "log1p", "sigmoid", "tanh", "erf", "sin", "cos", "tan")
 LIBRARY = (
-    *("log2", "log10", "sqrt", "rsqrt", "tan", "asin", "acos", "atan"),
+    *("log2", "log10", "sqrt", "rsqrt", "asin", "acos", "atan"),
     *("sinh", "cosh", "asinh", "acosh", "atanh", "erfc", "lgamma"),
 )
 BINARY = ("pow", "atan2", "hypot")

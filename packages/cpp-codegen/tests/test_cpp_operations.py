@@ -141,7 +141,7 @@ def hard_doubles() -> torch.Tensor:
 @pytest.mark.parametrize("vector_bytes", [16, 32, 64])
 @pytest.mark.parametrize("flags", ["", "-mno-fma"])
 def test_functions_of_float64_agree_with_aten_at_hard_places(vector_bytes, flags):
-    names = ["exp", "exp2", "expm1", "log", "log1p", "sigmoid", "tanh", "erf", "sin", "cos"]
+    names = ["exp", "exp2", "expm1", "log", "log1p", "sigmoid", "tanh", "erf", "sin", "cos", "tan"]
     x = hard_doubles()
     computes = {name: lambda a, b, name=name: Op(name, [a]) for name in names}
     program = schedule(pointwise_graph([x, x], computes))
@@ -154,6 +154,20 @@ def test_functions_of_float64_agree_with_aten_at_hard_places(vector_bytes, flags
         if name == "sigmoid":  # ATen's e^-x overflows where the result is still a number
             expected = x.exp() / (1 + x.exp())
         assert ((actual - expected).abs()[least] <= 1e-323).all(), name
+
+
+@pytest.mark.parametrize("flags", ["", "-mno-fma"])
+def test_angles_of_float32_are_reduced_exactly(flags):
+    """Beside multiples of pi/2, where all digits cancel but the last, and just below 1/tan 1."""
+    n = torch.arange(-6000, 6000, dtype=torch.float64)
+    near = [n * (math.pi / 2), (n + 0.5) * (math.pi / 2), n * 1e6, n * 1e-12]
+    x = torch.cat(near).float()
+    names = ("sin", "cos", "tan")
+    graph = pointwise_graph([x], {name: lambda a, name=name: Op(name, [a]) for name in names})
+    run = build(schedule(graph), options=CppOptions(extra_flags=flags))
+    for name, actual in zip(names, run(x), strict=True):
+        exact = getattr(torch, name)(x.double())
+        assert (ulps(actual, exact.float()) <= 2).all(), name
 
 
 @pytest.mark.parametrize("vector_bytes", [32, 64])

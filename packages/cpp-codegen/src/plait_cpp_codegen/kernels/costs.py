@@ -24,6 +24,7 @@ _CYCLES = {
     "erf": 30.0,
     "sin": 22.0,
     "cos": 22.0,
+    "tan": 32.0,
     "fmod": 26.0,
     "rem": 30.0,
     "floordiv": 50.0,
@@ -31,7 +32,7 @@ _CYCLES = {
 }
 """Of the operations whose vectors of float32 take long."""
 _DOUBLES = frozenset(
-    ("exp", "exp2", "expm1", "log", "log1p", "sigmoid", "tanh", "erf", "sin", "cos")
+    ("exp", "exp2", "expm1", "log", "log1p", "sigmoid", "tanh", "erf", "sin", "cos", "tan")
 )
 """The operations that have a form for vectors of float64 too."""
 _OF_DOUBLE = 5

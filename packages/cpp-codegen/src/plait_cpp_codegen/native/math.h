@@ -156,7 +156,6 @@ template <int L> INLINE vec<float, L> nearest(vec<float, L> x, float factor = 1.
   EACH_LANE2(name, c_##name)
 C_FUNCTION(log2)
 C_FUNCTION(log10)
-C_FUNCTION(tan)
 C_FUNCTION(asin)
 C_FUNCTION(acos)
 C_FUNCTION(atan)
@@ -230,11 +229,10 @@ template <int L, bool COSINE> INLINE vec<float, L> circular_f32(vec<float, L> x)
   vec<float, L> n = shifted - 12582912.0f;
   if (COSINE) n = n + 0.5f;
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-  vec<float, L> r = madd<L>(n, 8.74227766e-8f, madd<L>(n, -3.14159274f, a));
-#else  // in steps whose products are exact
-  vec<float, L> r = a - n * 3.140625f - n * 9.67502593994140625e-4f - n * 1.509958025280866e-7f;
+  vec<float, L> r = madd<L>(n, 3.43024902251176e-15f, madd<L>(n, 8.74227766e-8f, madd<L>(n, -3.14159274f, a)));
+#else  // in steps whose products are exact, but for the last
+  vec<float, L> r = a - n * 3.140625f - n * 9.67502593994140625e-4f - n * 1.5099067240953445e-7f - n * 5.126688136514179e-12f;
 #endif
-  r = madd<L>(n, 3.43024902251176e-15f, r);
   if (!COSINE) sign = sign ^ (bits_of<L>(x) & (int32_t)0x80000000);
   vec<float, L> z = r * r;
   vec<float, L> p = horner<L>(z, 2.6060959e-6f, -1.98097769e-4f, 8.33306927e-3f, -1.66666597e-1f);
@@ -243,6 +241,34 @@ template <int L, bool COSINE> INLINE vec<float, L> circular_f32(vec<float, L> x)
     float from[L], to[L];
     memcpy(from, &x, sizeof from); memcpy(to, &y, sizeof to);
     circular_far<L, COSINE>(from, to);
+    memcpy(&y, to, sizeof to);
+  }
+  return y;
+}
+// tan x: |x| = n pi/2 + r + s; t is tan r by Cephes' polynomial, of which odd n have -1/t. What rounding took
+// from t counts twice there, where the quotient is just below 1, so it is put back.
+template <int L> __attribute__((noinline, cold)) static void tan_far(const float* x, float* y) {
+  for (int l = 0; l < L; ++l) if (!(__builtin_fabsf(x[l]) < 8192.0f)) y[l] = (float)__builtin_tan((double)x[l]);
+}
+template <int L> INLINE vec<float, L> tan_f32(vec<float, L> x) {
+  vec<float, L> a = magnitude<L>(x), shifted = madd<L>(a, 0.636619772367581343f, 12582912.0f);
+  vec<int32_t, L> k = bits_of<L>(shifted);  // its last bits are n's
+  vec<float, L> n = shifted - 12582912.0f;
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+  vec<float, L> first = madd<L>(n, -1.57079637f, a), second = n * 4.37113883e-8f, r = first + second;
+  vec<float, L> s = madd<L>(n, 1.71512451125588e-15f, madd<L>(n, 4.37113883e-8f, first - r));
+#else  // in steps whose products are exact, but for the last
+  vec<float, L> first = a - n * 1.5703125f - n * 4.837512969970703125e-4f, taken = n * 7.549533620476723e-8f, r = first - taken;
+  vec<float, L> s = ((first - r) - taken) - n * 2.5633440682570896e-12f;
+#endif
+  vec<float, L> z = r * r;
+  vec<float, L> p = horner<L>(z, 9.38540185543e-3f, 3.11992232697e-3f, 2.44301354525e-2f, 5.34112807005e-2f, 1.33387994085e-1f, 3.33331568548e-1f);
+  vec<float, L> more = madd<L>(p * z, r, s), t = r + more, lost = more - (t - r), q = -1.0f / t;
+  vec<float, L> y = float_of<L>(bits_of<L>((k & 1) != 0 ? madd<L>(q * lost, q, q) : t) ^ (bits_of<L>(x) & (int32_t)0x80000000));
+  if (__builtin_expect(any<L>(as_mask<L>(!(a < 8192.0f))), false)) {
+    float from[L], to[L];
+    memcpy(from, &x, sizeof from); memcpy(to, &y, sizeof to);
+    tan_far<L>(from, to);
     memcpy(&y, to, sizeof to);
   }
   return y;

@@ -110,13 +110,14 @@ template <int L> INLINE vec<double, L> tanh_f64(vec<double, L> x) {
   vec<double, L> t = choose<L>(small, p * z, splat<double, L>(-2.0)) / choose<L>(small, q, e);
   return with_sign<L>(choose<L>(small, madd<L>(t, a, a), t + 1.0), x);
 }
-// sin and cos: |x| = n pi/2 + r + s in three steps, exact but for s; FreeBSD's polynomials. Far from
-// 0 the C library reduces exactly.
-template <int L, bool COSINE> __attribute__((noinline, cold)) static void circular_far(const double* x, double* y) {
+// sin, cos and their quotient: |x| = n pi/2 + r + s in three steps, exact but for s; FreeBSD's polynomials. Far
+// from 0 the C library reduces exactly.
+enum Circular { SINE, COSINE, TANGENT };
+template <int L, Circular WHICH> __attribute__((noinline, cold)) static void circular_far(const double* x, double* y) {
   for (int l = 0; l < L; ++l)
-    if (!(__builtin_fabs(x[l]) < 1048576.0)) y[l] = COSINE ? __builtin_cos(x[l]) : __builtin_sin(x[l]);
+    if (!(__builtin_fabs(x[l]) < 1048576.0)) y[l] = WHICH == SINE ? __builtin_sin(x[l]) : WHICH == COSINE ? __builtin_cos(x[l]) : __builtin_tan(x[l]);
 }
-template <int L, bool COSINE> INLINE vec<double, L> circular_f64(vec<double, L> x) {
+template <int L, Circular WHICH> INLINE vec<double, L> circular_f64(vec<double, L> x) {
   vec<double, L> a = magnitude<L>(x), shifted = madd<L>(a, 6.36619772367581382433e-01, ROUNDING);
   vec<int64_t, L> k = bits_of<L>(shifted);  // its last bits are n's
   vec<double, L> n = shifted - ROUNDING;
@@ -125,7 +126,7 @@ template <int L, bool COSINE> INLINE vec<double, L> circular_f64(vec<double, L> 
   vec<double, L> lost = back - taken;  // of rounding; both differences before are exact or nearly so
   vec<double, L> third = madd<L>(n, -2.02226624879595063154e-21, lost);
   vec<double, L> r = second + third, s = (second - r) + third;
-  if (COSINE) k = k + 1;
+  if (WHICH == COSINE) k = k + 1;
   vec<double, L> z = r * r, w = z * z;
   vec<double, L> p = horner<L>(z, 1.58969099521155010221e-10, -2.50507602534068634195e-08, 2.75573137070700676789e-06,
                                -1.98412698298579493134e-04, 8.33333333332248946124e-03);
@@ -135,13 +136,15 @@ template <int L, bool COSINE> INLINE vec<double, L> circular_f64(vec<double, L> 
   vec<double, L> t = horner<L>(z, -1.13596475577881948265e-11, 2.08757232129817482790e-09, -2.75573143513906633035e-07);
   vec<double, L> half = 0.5 * z, rest = 1.0 - half, fourth = madd<L>(z, q, w * w * t);
   vec<double, L> cosine = rest + (((1.0 - rest) - half) + madd<L>(z, fourth, -r * s));
-  vec<int64_t, L> sign = (k & 2) << 62;
-  if (!COSINE) sign = sign ^ (bits_of<L>(x) & INT64_MIN);
-  vec<double, L> y = double_of<L>(bits_of<L>(choose<L>((k & 1) != 0, cosine, sine)) ^ sign);
+  vec<int64_t, L> odd = (k & 1) != 0, sign = WHICH == TANGENT ? odd & INT64_MIN : (k & 2) << 62;
+  if (WHICH != COSINE) sign = sign ^ (bits_of<L>(x) & INT64_MIN);
+  vec<double, L> y = choose<L>(odd, cosine, sine);
+  if (WHICH == TANGENT) y = y / choose<L>(odd, sine, cosine);
+  y = double_of<L>(bits_of<L>(y) ^ sign);
   if (__builtin_expect(any<L>(as_mask<L>(!(a < 1048576.0))), false)) {
     double from[L], to[L];
     memcpy(from, &x, sizeof from); memcpy(to, &y, sizeof to);
-    circular_far<L, COSINE>(from, to);
+    circular_far<L, WHICH>(from, to);
     memcpy(&y, to, sizeof to);
   }
   return y;
@@ -181,7 +184,8 @@ BOTH(log, log_f32<L>(x), log_f64<L>(x))
 BOTH(log1p, log1p_f32<L>(x), log1p_f64<L>(x))
 BOTH(sigmoid, sigmoid_f32<L>(x), sigmoid_f64<L>(x))
 BOTH(tanh, tanh_f32<L>(x), tanh_f64<L>(x))
-BOTH(sin, (circular_f32<L, false>(x)), (circular_f64<L, false>(x)))
-BOTH(cos, (circular_f32<L, true>(x)), (circular_f64<L, true>(x)))
+BOTH(sin, (circular_f32<L, false>(x)), (circular_f64<L, SINE>(x)))
+BOTH(cos, (circular_f32<L, true>(x)), (circular_f64<L, COSINE>(x)))
+BOTH(tan, tan_f32<L>(x), (circular_f64<L, TANGENT>(x)))
 BOTH(erf, erf_f32<L>(x), erf_f64<L>(x))
 #undef BOTH
