@@ -44,6 +44,8 @@ def notices(function, *arguments):
         ("version=2.11\nbuild=a", "version=2.13\nbuild=a", "torch: version 2.11 -> 2.13"),
         ("files=0123456789", "files=9876543210", "torch: files changed"),
         ("one\ntwo", "one\nthree", "torch: two is gone, three is new"),
+        ("one=1", "", "torch: one is gone"),
+        ("", "one=1", "torch: one is new"),
         ("2 threads", "4 threads", "torch: 2 threads -> 4 threads"),
         (
             "\n".join("abcdefgh"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import subprocess
 import sys
 
@@ -29,6 +30,33 @@ def test_all_that_is_needed_is_there(here):
     assert finding(here, "C++ compiler").health is Health.FINE
     assert finding(here, "self-test").health is Health.FINE
     assert "compiled and right" in finding(here, "self-test").found
+
+
+def test_instructions_and_versions_are_named(here, monkeypatch):
+    assert "vectors of" in finding(here, "processor").found
+    assert finding(here, "Triton").health is Health.FINE
+    monkeypatch.setattr("plait_cpp_codegen.instruction_set", lambda: "asimd avx2 avx512_vnni x")
+    processor, _ = doctor._compiler()
+    assert processor.found.endswith("AVX2, VNNI, NEON")
+
+
+@pytest.mark.parametrize(
+    ("version", "is_needed", "health"),
+    [("3.6.0", True, Health.FINE), ("2.1", True, Health.SLOWER), ("2.1", False, Health.FINE)],
+)
+def test_versions_of_triton_matter_where_a_gpu_is(monkeypatch, version, is_needed, health):
+    monkeypatch.setattr("importlib.metadata.version", lambda name: version)
+    assert doctor._triton(is_needed).health is health
+    assert version in doctor._triton(is_needed).found
+
+
+@pytest.mark.parametrize(("is_needed", "health"), [(True, Health.SLOWER), (False, Health.FINE)])
+def test_triton_that_is_missing_matters_where_a_gpu_is(monkeypatch, is_needed, health):
+    def version(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", version)
+    assert doctor._triton(is_needed).health is health
 
 
 def test_random_numbers_and_threads_are_as_before():

@@ -56,7 +56,8 @@ def _parts(before: str, now: str) -> Iterator[str]:
 
 def _named(text: str) -> dict[str, str]:
     """The parts of a fact by their names."""
-    return {name: value for name, _, value in (line.partition("=") for line in text.split("\n"))}
+    lines = (line.partition("=") for line in text.split("\n") if line)
+    return {name: value for name, _, value in lines}
 
 
 def program_difference(stored: str, now: str) -> str:

@@ -21,6 +21,20 @@ if TYPE_CHECKING:
 _OLDEST_TORCH = (2, 11)
 _PYTHONS = ((3, 11), (3, 13))
 _TRITONS = ((3, 6), (3, 9))
+_INSTRUCTIONS = {
+    "avx2": "AVX2",
+    "fma": "FMA",
+    "f16c": "F16C",
+    "avx512f": "AVX-512",
+    "avx512_vnni": "VNNI",
+    "avx_vnni": "VNNI",
+    "avx512_bf16": "BF16",
+    "amx_tile": "AMX",
+    "asimd": "NEON",
+    "asimddp": "DOTPROD",
+    "sve": "SVE",
+}
+"""What kernels of plait or torch are made for, by Linux' names."""
 _ROOM = 100 << 20
 """Bytes that a cache of a few models takes."""
 
@@ -132,10 +146,18 @@ def _version_of(text: str) -> tuple[int, int]:
 
 
 def _compiler() -> Iterator[Finding]:
-    from plait_cpp_codegen import CppOptions, find_toolchain, machine_vector_bytes
+    from plait_cpp_codegen import (
+        CppOptions,
+        find_toolchain,
+        instruction_set,
+        machine_vector_bytes,
+    )
 
     bits = 8 * machine_vector_bytes()
-    yield Finding("processor", Health.FINE, f"{platform.machine()}, vectors of {bits} bits")
+    has = _INSTRUCTIONS.keys() & instruction_set().split()
+    names = dict.fromkeys(name for flag, name in _INSTRUCTIONS.items() if flag in has)
+    found = ", ".join([platform.machine(), f"vectors of {bits} bits", *names])
+    yield Finding("processor", Health.FINE, found)
     try:
         toolchain = find_toolchain(CppOptions.from_env())
         started = time.perf_counter()
@@ -229,21 +251,28 @@ def _forbids_programs(folder: Path) -> bool:
 def _gpu() -> Iterator[Finding]:
     import torch
 
-    if not torch.cuda.is_available():
+    has_gpu = torch.cuda.is_available()
+    if has_gpu:
+        names = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+        yield Finding("GPU", Health.FINE, ", ".join(names))
+    else:
         yield Finding("GPU", Health.FINE, "none that torch can use; programs run on the CPU")
-        return
-    names = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
-    yield Finding("GPU", Health.FINE, ", ".join(names))
+    yield _triton(has_gpu)
+
+
+def _triton(is_needed: bool) -> Finding:
     try:
         version = importlib.metadata.version("triton")
         importlib.metadata.version("plait-triton-codegen")
     except importlib.metadata.PackageNotFoundError:
+        if not is_needed:
+            return Finding("Triton", Health.FINE, "not installed; graphs on a GPU alone need it")
         advice = "pip install plait[triton]; until then graphs on a GPU run as captured."
-        yield Finding("Triton", Health.SLOWER, "not installed", advice)
-        return
-    fits = _TRITONS[0] <= _version_of(version) <= _TRITONS[1]
-    advice = "" if fits else "plait is tested with Triton 3.6 to 3.9."
-    yield Finding("Triton", Health.FINE if fits else Health.SLOWER, version, advice)
+        return Finding("Triton", Health.SLOWER, "not installed", advice)
+    if _TRITONS[0] <= _version_of(version) <= _TRITONS[1]:
+        return Finding("Triton", Health.FINE, version)
+    health = Health.SLOWER if is_needed else Health.FINE
+    return Finding("Triton", health, version, "plait is tested with Triton 3.6 to 3.9.")
 
 
 def _self_test() -> Iterator[Finding]:
