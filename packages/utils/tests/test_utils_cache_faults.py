@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from plait_utils import CacheError, DiskCache
+from plait_utils import CacheError, DiskCache, cache_files
 from plait_utils.cache import reset_fallbacks
 from plait_utils.cache_files import OWNER_FILE
 from plait_utils.log import reset_warnings
@@ -398,3 +399,24 @@ def test_eviction_takes_whole_entries_and_never_the_newest(tmp_path):
     big = cache.put_file("big", ".bin", bytes(10_000))
     assert big.exists()
     assert [p.name for p in (tmp_path / "cache").rglob("*.bin")] == [big.name]
+
+
+@pytest.mark.parametrize("answer", ["ENOLCK", "ENOSYS", "EOPNOTSUPP"])
+def test_file_systems_without_locks_keep_entries_all_the_same(
+    tmp_path, monkeypatch, caplog, answer
+):
+    def flock(file, operation):
+        raise OSError(getattr(errno, answer), "no locks")
+
+    cache_files.forget_locks()
+    monkeypatch.setattr("fcntl.flock", flock)
+    try:
+        cache = DiskCache(tmp_path)
+        cache.put("key", b"data")
+        assert DiskCache(tmp_path).get("key") == b"data"
+        made = cache.get_or_build("other", ".so", lambda path: path.write_bytes(b"more"))
+    finally:
+        cache_files.forget_locks()
+    assert made.is_relative_to(tmp_path)
+    assert not caplog.records
+    assert not [*tmp_path.glob("??/*.lock")]

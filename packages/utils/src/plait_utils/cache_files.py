@@ -40,6 +40,8 @@ _FALLBACK = re.compile(_FALLBACK_PREFIX + _RANDOM)
 _STALE_SECONDS = 3600.0
 """No build takes this long, so what is older was left by a process that was killed."""
 _LOCK_SECONDS = 600.0
+_WITHOUT_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
+"""What file systems answer that have no locks, as NFS without its daemon, or Lustre by default."""
 _SCRATCH_BYTES = 64 << 20
 """Free space that building wants."""
 
@@ -77,23 +79,52 @@ def is_sound(path: Path) -> bool:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep other processes from building the entry `path`, whose folder is made if need be."""
+    """Keep other processes from building the entry `path`, whose folder is made if need be.
+
+    Where the file system has no locks, several may build it, and each puts a whole one there.
+    """
     import filelock
 
     lock_file = Path(f"{path}{LOCK_SUFFIX}")
     lock = filelock.FileLock(lock_file, timeout=_LOCK_SECONDS)
     try:
         _make_bucket(path.parent)
-        _remove_folder(lock_file)
-        lock.acquire()
+        is_possible = _has_locks(path.parent, path.parent.stat().st_dev)
+        if is_possible:
+            _remove_folder(lock_file)
+            lock.acquire()
     except (OSError, NotImplementedError) as error:
         raise StorageError(str(error)) from error
+    if not is_possible:
+        yield
+        return
     try:
         yield
     finally:
         with contextlib.suppress(OSError):
             lock_file.unlink()  # before the release, so that who waits sees it gone
         lock.release()
+
+
+_known_locks: dict[int, bool] = {}
+
+
+def _has_locks(folder: Path, device: int) -> bool:
+    """Whether the file system of a folder has locks, asked once for a device."""
+    if device not in _known_locks:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            try:
+                fcntl.flock(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                _known_locks[device] = error.errno not in _WITHOUT_LOCKS
+            else:
+                _known_locks[device] = True
+    return _known_locks[device]
+
+
+def forget_locks() -> None:
+    """Ask file systems anew whether they have locks."""
+    _known_locks.clear()
 
 
 def install(file: Path, path: Path) -> None:
