@@ -23,7 +23,7 @@ MODULE = "conformance.random_program"
 
 
 def run_program(
-    text: str, choices: Sequence[Choice], *, limit: float = 20.0, dynamic: bool | None = None
+    text: str, choices: Sequence[Choice], *, limit: float = 60.0, dynamic: bool | None = None
 ) -> Verdict:
     """Call a program with all of the argument sets on both sides.
 
