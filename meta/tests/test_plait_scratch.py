@@ -153,6 +153,24 @@ def test_threads_that_go_backward_from_one_result_get_gradients_or_an_error(run)
             assert_close(each, wanted)
 
 
+def test_autograd_forgets_what_is_saved_while_the_backward_holds_it(run):
+    # Else two threads that go backward at once each make it forget all: freed twice.
+    x, w, target = made()
+    result, found = run(x, w, target), []
+
+    def look(*_):  # before autograd does it itself
+        with pytest.raises(RuntimeError, match="second time"):
+            result.grad_fn.saved_tensors
+        found.append(True)
+
+    result.grad_fn.register_hook(look)
+    gradients(result, [x, w])
+    assert found == [True]
+    kept = run(x, w, target)
+    before = gradients(kept, [x, w], retain_graph=True)
+    assert_close(gradients(kept, [x, w]), before)
+
+
 def test_second_derivatives_and_parts_of_the_gradients_are_those_of_eager(run):
     x, w, target = made()
 
