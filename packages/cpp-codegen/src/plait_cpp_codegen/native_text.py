@@ -17,7 +17,16 @@ _ABI = "abi.h"
 """What programs and the native runtime agree on: all programs have all of it."""
 _TEXTS = (
     *("vector.h", "transpose.h", "math.h", "portable.h", "pieces.h", "avx512.h", "math64.h"),
-    *("division.h", "powers.h", "parts.h", "attention.h", "products.h", "bytes.h", "copies.h"),
+    *(
+        "division.h",
+        "powers.h",
+        "inverse.h",
+        "parts.h",
+        "attention.h",
+        "products.h",
+        "bytes.h",
+        "copies.h",
+    ),
 )
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _COMMENT = re.compile(r" *//.*")

@@ -1,0 +1,111 @@
+// Inverse circular and hyperbolic functions and logarithms of doubles; floats by way of these.
+#if defined(__AVX512F__)
+constexpr int DOUBLES = 8;  // so many are a register
+#else
+constexpr int DOUBLES = 4;
+#endif
+// atan |x|: |x| as the angle of one of five slopes, and the rest by FreeBSD's polynomial.
+template <int L> INLINE vec<double, L> atan_magnitude(vec<double, L> a) {
+  vec<double, L> c = splat<double, L>(1.5), high = splat<double, L>(9.82793723247329054082e-01), low = splat<double, L>(1.39033110312309984516e-17);
+#define ANGLE(limit, slope, angle, rest) \
+  c = choose<L>(a < limit, splat<double, L>(slope), c); \
+  high = choose<L>(a < limit, splat<double, L>(angle), high); \
+  low = choose<L>(a < limit, splat<double, L>(rest), low);
+  ANGLE(1.1875, 1.0, 7.85398163397448278999e-01, 3.06161699786838301793e-17)
+  ANGLE(0.6875, 0.5, 4.63647609000806093515e-01, 2.26987774529616870924e-17)
+  ANGLE(0.4375, 0.0, 0.0, 0.0)
+#undef ANGLE
+  vec<int64_t, L> steep = a >= 2.4375;
+  high = choose<L>(steep, splat<double, L>(1.57079632679489655800), high);
+  low = choose<L>(steep, splat<double, L>(6.12323399573676603587e-17), low);
+  vec<double, L> t = choose<L>(steep, splat<double, L>(-1.0), a - c) / choose<L>(steep, a, madd<L>(c, a, 1.0));
+  vec<double, L> z = t * t, w = z * z;
+  vec<double, L> p = horner<L>(w, 1.62858201153657823623e-02, 4.97687799461593236017e-02, 6.66107313738753120669e-02, 9.09088713343650656196e-02,
+                               1.42857142725034663711e-01, 3.33333333333329318027e-01);
+  vec<double, L> q = horner<L>(w, -3.65315727442169155270e-02, -5.83357013379057348645e-02, -7.69187620504482999495e-02,
+                               -1.11111104054623557880e-01, -1.99999999998764832476e-01);
+  return high - (madd<L>(t, madd<L>(p, z, q * w), -low) - t);
+}
+template <int L> INLINE vec<double, L> atan_f64(vec<double, L> x) { return with_sign<L>(atan_magnitude<L>(magnitude<L>(x)), x); }
+// The angle of (x, y), pi less where x is negative. The slope of (0, 0) is 0, that of two infinities 1.
+template <int L> INLINE vec<double, L> atan2_f64(vec<double, L> y, vec<double, L> x) {
+  const double inf = __builtin_inf();
+  vec<double, L> a = magnitude<L>(y), b = magnitude<L>(x), slope = a / b;
+  slope = choose<L>((a == 0.0) & (b == b), a, slope);
+  slope = choose<L>((a == inf) & (b == inf), splat<double, L>(1.0), slope);
+  vec<double, L> angle = atan_magnitude<L>(slope);
+  angle = choose<L>(bits_of<L>(x) < 0, 3.1415926535897931160 - (angle - 1.2246467991473531772e-16), angle);
+  return with_sign<L>(angle, y);
+}
+// asin x = x + x r near 0, r a quotient of polynomials (FreeBSD's) in x^2; beyond 1/2 pi/2 - 2 asin s, for
+// s = sqrt((1 - |x|) / 2) with what rounding took from it.
+template <int L, bool COSINE> INLINE vec<double, L> arc_f64(vec<double, L> x) {
+  vec<double, L> a = magnitude<L>(x);
+  vec<int64_t, L> near = a < 0.5;
+  vec<double, L> z = choose<L>(near, x * x, madd<L>(a, -0.5, 0.5)), s = sqrt_f64<L>(z);
+  vec<double, L> p = horner<L>(z, 3.47933107596021167570e-05, 7.91534994289814532176e-04, -4.00555345006794114027e-02,
+                               2.01212532134862925881e-01, -3.25565818622400915405e-01, 1.66666666666666657415e-01);
+  vec<double, L> r = z * p / horner<L>(z, 7.70381505559019352791e-02, -6.88283971605453293030e-01, 2.02094576023350569471, -2.40339491173441421878, 1.0);
+  vec<double, L> lost = choose<L>(s > 0.0, madd<L>(-s, s, z) / (s + s), splat<double, L>(0.0)), more = madd<L>(r, s, lost);
+  const double half = 1.57079632679489655800, rest = 6.12323399573676603587e-17;
+  if (COSINE) {
+    vec<double, L> angle = 2.0 * (s + more);
+    vec<double, L> obtuse = (half - s - (more - rest)) * 2.0;
+    return choose<L>(near, half - (x - (rest - x * r)), choose<L>(x < 0.0, obtuse, angle));
+  }
+  vec<double, L> far = (half - 2.0 * s) - (2.0 * more - rest);
+  return choose<L>(near, madd<L>(x, r, x), with_sign<L>(far, x));
+}
+template <int L> INLINE vec<double, L> asin_f64(vec<double, L> x) { return arc_f64<L, false>(x); }
+template <int L> INLINE vec<double, L> acos_f64(vec<double, L> x) { return arc_f64<L, true>(x); }
+// Where e^x is too large, the C library has results that are not.
+template <int L, bool COSINE> __attribute__((noinline, cold)) static void hyperbolic_far(const double* x, double* y) {
+  for (int l = 0; l < L; ++l)
+    if (!(__builtin_fabs(x[l]) <= 709.0)) y[l] = COSINE ? __builtin_cosh(x[l]) : __builtin_sinh(x[l]);
+}
+template <int L, bool COSINE> INLINE vec<double, L> hyperbolic_f64(vec<double, L> x) {
+  vec<double, L> a = magnitude<L>(x), y;
+  if (COSINE) {
+    vec<double, L> e = exp_f64<L>(a);
+    y = madd<L>(e, 0.5, 0.5 / e);
+  } else {
+    vec<double, L> e = expm1_f64<L>(a);
+    y = with_sign<L>(0.5 * (e + e / (e + 1.0)), x);
+  }
+  if (__builtin_expect(any<L>(as_mask<L>(!(a <= 709.0))), false)) {
+    double from[L], to[L];
+    memcpy(from, &x, sizeof from); memcpy(to, &y, sizeof to);
+    hyperbolic_far<L, COSINE>(from, to);
+    memcpy(&y, to, sizeof to);
+  }
+  return y;
+}
+template <int L> INLINE vec<double, L> sinh_f64(vec<double, L> x) { return hyperbolic_f64<L, false>(x); }
+template <int L> INLINE vec<double, L> cosh_f64(vec<double, L> x) { return hyperbolic_f64<L, true>(x); }
+template <int L> INLINE vec<double, L> atanh_f64(vec<double, L> x) {
+  vec<double, L> a = magnitude<L>(x), twice = a + a;
+  return with_sign<L>(0.5 * log1p_f64<L>(choose<L>(a < 0.5, twice + twice * a / (1.0 - a), twice / (1.0 - a))), x);
+}
+#define BY_DOUBLES(name, wide) \
+  template <int L> INLINE vec<float, L> name##_f32(vec<float, L> x) { \
+    if constexpr (L > DOUBLES) { \
+      vec<float, L / 2> parts[2]; memcpy(parts, &x, sizeof x); \
+      for (int i = 0; i < 2; ++i) parts[i] = name##_f32<L / 2>(parts[i]); \
+      memcpy(&x, parts, sizeof x); return x; \
+    } else return convert<float, double, L>(wide<L>(convert<double, float, L>(x))); } \
+  template <int L, class T> INLINE vec<T, L> v_##name(vec<T, L> x) { \
+    if constexpr (sizeof(T) == 4) return name##_f32<L>(x); else return wide<L>(x); }
+BY_DOUBLES(asin, asin_f64)
+BY_DOUBLES(acos, acos_f64)
+BY_DOUBLES(atan, atan_f64)
+BY_DOUBLES(sinh, sinh_f64)
+BY_DOUBLES(cosh, cosh_f64)
+BY_DOUBLES(atanh, atanh_f64)
+template <int L, class T> INLINE vec<T, L> v_atan2(vec<T, L> y, vec<T, L> x) {
+  if constexpr (sizeof(T) == 8) return atan2_f64<L>(y, x);
+  else if constexpr (L > DOUBLES) {
+    vec<float, L / 2> a[2], b[2]; memcpy(a, &y, sizeof y); memcpy(b, &x, sizeof x);
+    for (int i = 0; i < 2; ++i) a[i] = v_atan2<L / 2, float>(a[i], b[i]);
+    memcpy(&y, a, sizeof y); return y;
+  } else return convert<float, double, L>(atan2_f64<L>(convert<double, float, L>(y), convert<double, float, L>(x)));
+}
