@@ -156,7 +156,7 @@ def test_functions_of_float64_agree_with_aten_at_hard_places(vector_bytes, flags
         assert ((actual - expected).abs()[least] <= 1e-323).all(), name
 
 
-ARCS = ("asin", "acos", "atan", "sinh", "cosh", "atanh")
+ARCS = ("asin", "acos", "atan", "sinh", "cosh", "atanh", "log2", "log10")
 
 
 @pytest.mark.parametrize("vector_bytes", [16, 32, 64])

@@ -1,4 +1,4 @@
-// Inverse circular and hyperbolic functions and logarithms of doubles; floats by way of these.
+// Inverse circular and hyperbolic functions, and logarithms to other bases, of doubles; floats by way of these.
 #if defined(__AVX512F__)
 constexpr int DOUBLES = 8;  // so many are a register
 #else
@@ -86,6 +86,29 @@ template <int L> INLINE vec<double, L> atanh_f64(vec<double, L> x) {
   vec<double, L> a = magnitude<L>(x), twice = a + a;
   return with_sign<L>(0.5 * log1p_f64<L>(choose<L>(a < 0.5, twice + twice * a / (1.0 - a), twice / (1.0 - a))), x);
 }
+// log x / log b: x = 2^n m, m in [sqrt(1/2), sqrt(2)); powers of 2 are exact. What is no number above 0 is left to log.
+template <int L> INLINE vec<double, L> log_of_base(vec<double, L> x, double two, double two_rest, double e) {
+  vec<int64_t, L> usual = (x > 0.0) & (x < __builtin_inf()), tiny = x < 2.2250738585072014e-308;
+  vec<int64_t, L> b = bits_of<L>(choose<L>(tiny, x * 18014398509481984.0, x));
+  vec<double, L> m = double_of<L>((b & 0x000fffffffffffff) | 0x3fe0000000000000);
+  vec<int64_t, L> low = m < 0.70710678118654752440;
+  vec<double, L> n = number_of<L>(((b >> 52) & 0x7ff) - 1022 - (tiny & 54) + low);
+  m = choose<L>(usual, choose<L>(low, m + m, m), x);
+  n = choose<L>(usual, n, splat<double, L>(0.0));
+  return madd<L>(n, two, madd<L>(log_f64<L>(m), e, n * two_rest));
+}
+template <int L> INLINE vec<double, L> log2_f64(vec<double, L> x) { return log_of_base<L>(x, 1.0, 0.0, 1.44269504088896340736); }
+template <int L> INLINE vec<double, L> log10_f64(vec<double, L> x) {
+  return log_of_base<L>(x, 3.01029995663611771306e-01, 3.69423907715893078616e-13, 4.34294481903251827651e-01);
+}
+// Of floats neither overflows nor loses digits in squares; of doubles it is the C library's.
+template <int L> INLINE vec<double, L> hypot_of_floats(vec<double, L> x, vec<double, L> y) {
+  const double inf = __builtin_inf();
+  return choose<L>((magnitude<L>(x) == inf) | (magnitude<L>(y) == inf), splat<double, L>(inf), sqrt_f64<L>(madd<L>(x, x, y * y)));
+}
+template <int L> INLINE vec<double, L> hypot_f64(vec<double, L> x, vec<double, L> y) {
+  vec<double, L> r; for (int l = 0; l < L; ++l) r[l] = __builtin_hypot(x[l], y[l]); return r;
+}
 #define BY_DOUBLES(name, wide) \
   template <int L> INLINE vec<float, L> name##_f32(vec<float, L> x) { \
     if constexpr (L > DOUBLES) { \
@@ -101,11 +124,15 @@ BY_DOUBLES(atan, atan_f64)
 BY_DOUBLES(sinh, sinh_f64)
 BY_DOUBLES(cosh, cosh_f64)
 BY_DOUBLES(atanh, atanh_f64)
-template <int L, class T> INLINE vec<T, L> v_atan2(vec<T, L> y, vec<T, L> x) {
-  if constexpr (sizeof(T) == 8) return atan2_f64<L>(y, x);
-  else if constexpr (L > DOUBLES) {
-    vec<float, L / 2> a[2], b[2]; memcpy(a, &y, sizeof y); memcpy(b, &x, sizeof x);
-    for (int i = 0; i < 2; ++i) a[i] = v_atan2<L / 2, float>(a[i], b[i]);
-    memcpy(&y, a, sizeof y); return y;
-  } else return convert<float, double, L>(atan2_f64<L>(convert<double, float, L>(y), convert<double, float, L>(x)));
-}
+BY_DOUBLES(log2, log2_f64)
+BY_DOUBLES(log10, log10_f64)
+#define PAIRS_BY_DOUBLES(name, narrow, wide) \
+  template <int L, class T> INLINE vec<T, L> v_##name(vec<T, L> x, vec<T, L> y) { \
+    if constexpr (sizeof(T) == 8) return wide<L>(x, y); \
+    else if constexpr (L > DOUBLES) { \
+      vec<float, L / 2> a[2], b[2]; memcpy(a, &x, sizeof x); memcpy(b, &y, sizeof y); \
+      for (int i = 0; i < 2; ++i) a[i] = v_##name<L / 2, float>(a[i], b[i]); \
+      memcpy(&x, a, sizeof x); return x; \
+    } else return convert<float, double, L>(narrow<L>(convert<double, float, L>(x), convert<double, float, L>(y))); }
+PAIRS_BY_DOUBLES(atan2, atan2_f64, atan2_f64)
+PAIRS_BY_DOUBLES(hypot, hypot_of_floats, hypot_f64)

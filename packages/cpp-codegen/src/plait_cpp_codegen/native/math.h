@@ -154,8 +154,6 @@ template <int L> INLINE vec<float, L> nearest(vec<float, L> x, float factor = 1.
   INLINE float c_##name(float x, float y) { return __builtin_##name##f(x, y); } \
   INLINE double c_##name(double x, double y) { return __builtin_##name(x, y); } \
   EACH_LANE2(name, c_##name)
-C_FUNCTION(log2)
-C_FUNCTION(log10)
 C_FUNCTION(asinh)
 C_FUNCTION(acosh)
 C_FUNCTION(erfc)
@@ -163,7 +161,6 @@ C_FUNCTION(lgamma)
 C_FUNCTION(floor)
 C_FUNCTION(ceil)
 C_FUNCTION(trunc)
-C_FUNCTION2(hypot)
 C_FUNCTION2(copysign)
 INLINE float c_round(float x) { return __builtin_rintf(x); }
 INLINE double c_round(double x) { return __builtin_rint(x); }
