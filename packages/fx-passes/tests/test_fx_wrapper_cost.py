@@ -90,7 +90,7 @@ def plain_node(joint, parts, forward, backward, gm):
 def test_a_forward_and_backward_call_few_functions(layers):
     """Beside those that any node costs."""
     beside = calls_of(step_of(layers)) - calls_of(step_of(layers, plain=True))
-    assert beside <= 20
+    assert beside <= 21
 
 
 def test_the_calls_grow_with_the_tensors_alone():

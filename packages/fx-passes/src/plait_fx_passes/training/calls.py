@@ -49,6 +49,9 @@ class Call:
         found: tuple[Any, ...] = self._holder._raw_saved_tensors
         return found
 
+    def maybe_clear_saved_tensors(self) -> None:
+        """Forget what one node alone has saved: nothing here, where :meth:`let_go` does."""
+
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
         """What the inputs of all nodes come from."""

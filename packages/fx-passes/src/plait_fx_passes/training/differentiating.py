@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import torch
 
 from plait_fx_passes.training.backwards import Backwards
-from plait_fx_passes.training.freeing import Freeing, Pattern, as_noted, forget_saved, keeps_graph
+from plait_fx_passes.training.freeing import Freeing, Pattern, as_noted, keeps_graph
 from plait_fx_passes.training.plan import TrainingPlan
 from plait_fx_passes.training.remembering import Before, Cuts, Remembering
 from plait_fx_passes.training.spent import USED_UP
@@ -100,7 +100,9 @@ class Differentiator:
             found = self._backwards.run(held, tangents, pattern, inputs, give_up)
         if spent is not None:
             freeing.free(state, held, spent, unfinished=unfinished)
-            forget_saved(state, held)
+            # autograd does so too, later: but where the last of a tensor goes, torch lets other
+            # threads run, and one that has run the node frees all a second time; `held` keeps it
+            state.maybe_clear_saved_tensors()
         return found
 
     def until(

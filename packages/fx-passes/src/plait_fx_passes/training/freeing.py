@@ -189,18 +189,6 @@ class Freeing:
         return self._flow.run(given, self.asked(ctx))
 
 
-def forget_saved(ctx: Any, held: Sequence[torch.Tensor]) -> None:
-    """Have autograd forget what a node has saved while these are ``held``.
-
-    It does so itself once the node has run and its graph is not kept. But where the last of a
-    tensor goes, torch lets other threads run: one that has run the same node forgets all a second
-    time then, and what the caller holds is freed.
-    """
-    forget = getattr(ctx, "maybe_clear_saved_tensors", None)
-    if forget is not None and held:
-        forget()
-
-
 def _taken(saved: Any) -> torch.Tensor:
     """A saved tensor, though it was changed in place: what packs it is given it as it is."""
     found: list[torch.Tensor] = []
