@@ -181,6 +181,22 @@ def test_decompositions_have_the_shapes_of_a_gpus_kernels(name, dtype):
     verify(graph)
 
 
+@pytest.mark.parametrize("parameter", [torch.float32, torch.bfloat16], ids=str)
+def test_batch_norms_of_half_precision_are_taken_apart_on_a_gpu(parameter):
+    def program(x, w):
+        one = aten._native_batch_norm_legit.no_stats(x, w, w, True, 0.1, 1e-5)
+        two = aten._native_batch_norm_legit_functional.default(x, w, w, w, w, True, 0.1, 1e-5)
+        three = aten._native_batch_norm_legit_no_training.default(x, w, w, w, w, 0.1, 1e-5)
+        return [each[at] for each in (one, two, three) for at in range(3)] + [two[3], two[4]]
+
+    with FakeTensorMode():
+        x = torch.empty(4, 3, 5, 5, device="cuda", dtype=torch.bfloat16)
+        w = torch.empty(3, device="cuda", dtype=parameter)
+    graph = to_aten(trace(program), [x, w])  # raises where a result's dtype is another
+    verify(graph)
+    assert not [n for n in graph.graph.nodes if "batch_norm" in str(n.target)]
+
+
 def test_masked_indices_are_moved_to_the_nearest():
     x = torch.randn(5, 3)
     index = torch.tensor([1, 7, -2, -9, 0, 1], dtype=torch.int32)

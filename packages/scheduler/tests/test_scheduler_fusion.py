@@ -577,3 +577,24 @@ def test_what_many_layers_read_is_not_considered_for_each_of_them(
         found.append(0)
         run(b, *results)
     assert found[1] <= 2.2 * found[0]
+
+
+def test_labels_take_logits_that_nobody_stores() -> None:
+    text = """graph main()
+  input x: bf16[96, 512] on cpu
+  input label: i64[96] on cpu
+  define wide: f32[96, 512] on cpu
+    for i0: 96, i1: 512 = to(x[i0, i1], f32)
+  define total: f32[96] on cpu
+    reduce sum for i0: 96 over r0: 512 = wide[i0, r0]
+  define share: f32[96] on cpu
+    for i0: 96 = div(wide[i0, checked(label[i0], 512)], total[i0])
+  return share
+"""
+    program = plan(parse_graph(text), options=SchedulerOptions.for_gpu()).program
+    assert len(program.kernels) == 1
+    assert [b.name for b in program.buffers] == ["x", "label", "share"]
+    x, label = torch.rand(96, 512).bfloat16(), torch.randint(512, (96,))
+    (share,) = load_python(render_python(program))([x, label])
+    wanted = x.float()[torch.arange(96), label] / x.float().sum(1)
+    torch.testing.assert_close(share, wanted)

@@ -51,6 +51,8 @@ _MODERATE_RATIO = 4
 """At how many times as many points divisions may be repeated."""
 _MANY_READERS = 32
 """Of more, a definition is not considered again each time that one changes."""
+_FEW_POINTS = 16
+"""A reader of one in so many points computes them anew rather than have all of them stored."""
 _IN_CACHE = 1 << 15
 """So many bytes stay in a core's cache, where storing them costs little."""
 
@@ -155,6 +157,9 @@ class _Inliner:
         if not free and (must_exist or all(self._is_pointwise(use, producer) for use in uses)):
             return False
         obstacle = self._obstacle(producer, uses, work)
+        elsewhere = self._elsewhere(producer, uses)
+        if obstacle is not None and elsewhere:  # the others can share a kernel with it
+            obstacle, uses = self._obstacle(producer, elsewhere, work), elsewhere
         places = dict.fromkeys(use.reader.place for use in uses)
         names = "+".join(self._name(at) for at in places)
         saved = buffer_bytes(producer.buffer) * (len(places) + (not must_exist))
@@ -191,6 +196,16 @@ class _Inliner:
             return False
         number = position(index, producer.buffer.layout.size)
         return is_bijection(number, use.reader.ranges + use.reader.reduced)
+
+    def _elsewhere(self, producer: Node, uses: list[_Use]) -> list[_Use]:
+        """Uses that read a few of the producer's points, where all others read it point by point:
+        it is stored for these alone, as a conversion of logits for those of the labels."""
+        alike = [use for use in uses if self._is_pointwise(use, producer)]
+        others = [use for use in uses if not self._is_pointwise(use, producer)]
+        if {use.reader.place for use in alike} & {use.reader.place for use in others} or not alike:
+            return []
+        few = sum(estimate(use.points) for use in others)
+        return others if _FEW_POINTS * few <= estimate(points(producer.ranges)) else []
 
     def _obstacle(self, producer: Node, uses: list[_Use], work: Work) -> str | None:
         """Why the producer should rather be stored."""

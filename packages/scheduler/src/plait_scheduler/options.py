@@ -63,6 +63,11 @@ class SchedulerOptions(Settings):
     min_split_elements: int = setting(
         1 << 16, "reductions over fewer elements in all are not worth splitting"
     )
+    longest_chunk: int = setting(
+        0,
+        "most elements of a chunk from whose mean squared deviations are taken, so that it is read "
+        "once; 0 takes all from the mean of all, and reads them again",
+    )
     inline_operations: int = setting(
         12, "most cheap operations of a producer that is recomputed at several places"
     )
@@ -84,4 +89,5 @@ class SchedulerOptions(Settings):
             min_parallel_points=processors // 2,
             split_points=4 * processors,
             min_split_elements=1 << 15,
+            longest_chunk=1 << 14,
         )

@@ -7,8 +7,8 @@ The first stage computes a partial result for each chunk, the second combines th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import field, replace
 from math import prod
 
 from plait_ir_lowering import (
@@ -36,6 +36,7 @@ from plait_ir_lowering import (
 )
 from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.domains import Substitution, at_position, move, plain, points
+from plait_scheduler.moments import Deviations, deviations_by_chunks, squared_deviations
 from plait_scheduler.options import SchedulerOptions
 from plait_utils import dataclass
 
@@ -52,36 +53,79 @@ def split_reductions(graph: Graph, options: SchedulerOptions, log: DecisionLog) 
         return graph
     layouts = {b.name: b.layout for b in graph.inputs}
     layouts |= {b.name: b.layout for d in graph.definitions for b in d.buffers}
-    taken = set(layouts)
-    definitions: list[Definition] = []
-    for definition in graph.definitions:
+    deviations = squared_deviations(graph) if options.longest_chunk else {}
+    splitter = _Splitter(options, log, layouts, deviations, set(layouts))
+    parts = [part for definition in graph.definitions for part in splitter.parts(definition)]
+    return replace(graph, definitions=tuple(parts))
+
+
+@dataclass(slots=True)
+class _Splitter:
+    options: SchedulerOptions
+    log: DecisionLog
+    layouts: dict[str, Layout]
+    deviations: dict[str, Deviations]
+    taken: set[str]
+    chunked: dict[str, Definition] = field(default_factory=dict)
+    """The first stages of sums that deviations are from the means of."""
+
+    def parts(self, definition: Definition) -> Iterable[Definition]:
+        """The stages of a definition: itself, if there is one."""
         body = definition.body
         if not isinstance(body, Reduction):
-            definitions.append(definition)
-            continue
-        width = _neighbours(body, layouts)
-        if not _is_large(body, width, options):
-            definitions.append(definition)
-            continue
+            return (definition,)
         (buffer,) = definition.buffers
-        obstacle = _obstacle(body, buffer)
+        found = self.deviations.get(buffer.name)
+        first = self.chunked.get(found.total) if found else None
+        if found is not None and first is not None:
+            return self._deviations(definition, found, first)
+        width = _neighbours(body, self.layouts)
+        longest = self._longest(buffer.name, width)
+        if not _is_large(body, width, longest, self.options):
+            return (definition,)
         rows, columns = points(body.ranges), points(body.reduction_ranges)
         reason = f"{columns} elements for each of {rows} results run in parallel"
-        if log.settle(DecisionKind.SPLIT, (buffer.name, ""), obstacle, reason):
-            definitions += _two_stages(definition, body, width, taken, options)
-        else:
-            definitions.append(definition)
-    return replace(graph, definitions=tuple(definitions))
+        obstacle = _obstacle(body, buffer)
+        if not self.log.settle(DecisionKind.SPLIT, (buffer.name, ""), obstacle, reason):
+            return (definition,)
+        chunks = _chunks(body, width, longest, self.options)
+        stages = tuple(_two_stages(definition, body, width, chunks, self.taken))
+        if chunks.exists is None:
+            self.chunked[buffer.name] = stages[0]
+        return stages
+
+    def _longest(self, name: str, width: int) -> int | None:
+        """The longest chunk of a sum from whose mean deviations are taken, if it has a limit: one
+        that neighbours share is in a cache when it is read again."""
+        averaged = any(found.total == name for found in self.deviations.values())
+        return self.options.longest_chunk if averaged and width == 1 else None
+
+    def _deviations(
+        self, definition: Definition, found: Deviations, first: Definition
+    ) -> Iterable[Definition]:
+        (buffer,), (sums,) = definition.buffers, first.buffers
+        reason = "chunks are read once, with a mean of their own"
+        both = (buffer.name, found.total)
+        if not self.log.settle(DecisionKind.SPLIT, both, None, reason):
+            return (definition,)
+        assert isinstance(first.body, Reduction)
+        names = (
+            _fresh(buffer.name, "center", self.taken),
+            _fresh(buffer.name, "partial", self.taken),
+        )
+        return deviations_by_chunks(definition, found, first.body, sums, names)
 
 
-def _is_large(body: Reduction, width: int, options: SchedulerOptions) -> bool:
+def _is_large(body: Reduction, width: int, longest: int | None, options: SchedulerOptions) -> bool:
     """Whether there is enough to do for each of few results; what sizes that are open multiply is
     done at least once."""
     rows = points(body.ranges)
     if not rows.is_constant or not rows.as_int():
         return False
-    few = -(-rows.as_int() // width) < options.min_parallel_points
     known = prod(var.extent.as_int() for var in body.reduction_ranges if var.extent.is_constant)
+    if longest is not None and known > longest and rows.as_int() < options.split_points:
+        return True
+    few = -(-rows.as_int() // width) < options.min_parallel_points
     return few and rows.as_int() * known >= options.min_split_elements
 
 
@@ -126,17 +170,16 @@ def _two_stages(
     definition: Definition,
     body: Reduction,
     width: int,
+    chunks: _Chunks,
     taken: set[str],
-    options: SchedulerOptions,
 ) -> Iterator[Definition]:
     (buffer,) = definition.buffers
-    chunks = _chunks(body, width, options)
     value = rewrite(body.value, lambda _: None, lambda expr: move(expr, chunks.values))
     if chunks.exists is not None:
         value = Masked(chunks.exists, value, Const(neutral(body.kind, value.dtype), value.dtype))
     ranges = body.ranges + chunks.over
     layout = _chunks_first(body.ranges, chunks.over) if width > 1 else Layout.of(_sizes(ranges))
-    partial = Buffer(_fresh(buffer.name, taken), buffer.dtype, buffer.device, layout)
+    partial = Buffer(_fresh(buffer.name, "partial", taken), buffer.dtype, buffer.device, layout)
     first = Reduction(ranges, chunks.within, body.kind, value)
     yield Definition((partial,), first, definition.origin)
     load = Load(partial.name, [var.expr for var in ranges], partial.dtype)
@@ -154,18 +197,21 @@ def _chunks_first(kept: Sequence[Var], chunks: Sequence[Var]) -> Layout:
     return Layout.of(_sizes((*kept, *chunks)), (*dense[len(chunks) :], *dense[: len(chunks)]))
 
 
-def _fresh(name: str, taken: set[str]) -> str:
-    partial = f"{name}_partial"
+def _fresh(name: str, suffix: str, taken: set[str]) -> str:
+    partial = f"{name}_{suffix}"
     while partial in taken:
         partial += "_"
     taken.add(partial)
     return partial
 
 
-def _chunks(body: Reduction, width: int, options: SchedulerOptions) -> _Chunks:
+def _chunks(body: Reduction, width: int, longest: int | None, options: SchedulerOptions) -> _Chunks:
     """Whole leading dimensions and a part of the next one; else chunks with a rest."""
     rows = -(-points(body.ranges).as_int() // width)
     goal = -(-options.split_points // rows)
+    if longest is not None:
+        known = (var.extent.as_int() for var in body.reduction_ranges if var.extent.is_constant)
+        goal = max(goal, -(-prod(known) // longest))
     over: list[Var] = []
     within: list[Var] = []
     values: Substitution = {}

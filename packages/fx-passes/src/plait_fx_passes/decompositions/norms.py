@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from plait_fx_passes.decompositions.precision import parameter_dtype, wide
+from plait_fx_passes.decompositions.precision import parameter_dtype, statistics_dtype, wide
 from plait_fx_passes.layouts import surely_equal
 from plait_fx_passes.record.recorder import Rule
 
@@ -32,7 +32,7 @@ def batch_norm_inference(
 
     The statistics that a backward would read are left empty by the CPU's kernel alone.
     """
-    kept = parameter_dtype(x, weight, bias, running_mean, running_var)
+    kept = statistics_dtype(x, weight, bias, running_mean, running_var)
     if kept is None or x.dim() < 2:
         return NotImplemented
     inverse = 1 / torch.sqrt(wide(running_var) + eps)
@@ -57,15 +57,15 @@ def batch_norm_training(
     momentum: float,
     eps: float,
 ) -> object:
-    """Batch statistics, and the running ones moved toward them."""
-    kept = parameter_dtype(x, weight, bias, running_mean, running_var)
+    """Batch statistics, and the running ones moved toward them, in the statistics' type."""
+    kept = statistics_dtype(x, weight, bias, running_mean, running_var)
     if kept is None or x.dim() < 2 or not training:
         return NotImplemented
     out, mean, inverse, var = _normalized(x, weight, bias, eps)
     count = x.numel() / x.shape[1]
     unbiased = var * (count / (count - 1)) if count > 1 else var
     moved = (
-        (now * momentum + wide(before) * (1 - momentum)).to(before.dtype)
+        (now * momentum + wide(before) * (1 - momentum)).to(kept)
         for now, before in ((mean, running_mean), (unbiased, running_var))
     )
     return (out, mean.to(kept), inverse.to(kept), *moved)
@@ -97,7 +97,7 @@ def batch_norm_without_statistics(
     momentum: float,
     eps: float,
 ) -> object:
-    kept = parameter_dtype(x, weight, bias)
+    kept = statistics_dtype(x, weight, bias)
     if kept is None or x.dim() < 2 or not training:
         return NotImplemented
     out, mean, inverse, _ = _normalized(x, weight, bias, eps)

@@ -103,6 +103,15 @@ def parameter_dtype(x: Tensor, *parameters: Tensor | None) -> torch.dtype | None
     return dtype if x.dtype in _SINGLE or x.device.type == "cpu" else None
 
 
+def statistics_dtype(x: Tensor, *parameters: Tensor | None) -> torch.dtype | None:
+    """What eager's batch norms keep the statistics of `x` in: as `parameter_dtype`, but always
+    float32 of half precision on a GPU."""
+    given = {each.dtype for each in parameters if each is not None}
+    if x.device.type == "cuda" and x.dtype in _HALF:
+        return torch.float32 if given in ({torch.float32}, {x.dtype}, set()) else None
+    return parameter_dtype(x, *parameters)
+
+
 def _in_float32(value: object, narrow: torch.dtype) -> object:
     if isinstance(value, Tensor):
         return wide(value)
