@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from plait_utils import Settings, setting
+from plait_utils import Settings, dataclass, setting
 
 
 @dataclass(frozen=True)
