@@ -305,3 +305,14 @@ def test_random_kernels_match_the_torch_rendering(seed: int) -> None:
     for options in (None, LOOPED):
         (got,) = run(kernel, *inputs, options=options)
         _close(got, reference(kernel, *inputs)[0])
+
+
+def test_a_known_index_within_bounds_is_not_checked() -> None:
+    kernel = parse_kernel("""\
+kernel last(p0: read f32[4, 8], p1: write f32[4])
+  for i0: 4
+    outer store p1[i0] = p0[i0, checked(i64(-1), 8)]
+""")
+    x = torch.randn(4, 8)
+    assert "errors" not in render_kernel(kernel).text
+    torch.testing.assert_close(run(kernel, x)[0], x[:, 7], rtol=0, atol=0)

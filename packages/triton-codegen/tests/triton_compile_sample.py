@@ -35,6 +35,8 @@ SAMPLE: dict[str, Kernel] = {
     "column sum": kernels.column_sum(16384, 4096, "bf16", parts=16),
     "transpose": kernels.transpose_add(4096, 4096, "bf16"),
     "embedding": kernels.embedding(30522, 512, 384),
+    "loss": kernels.cross_entropy(8192, 32768),
+    "loss looped": kernels.cross_entropy(8192, 128256),
     "sizes at run time": kernels.dynamic(),
     "64-bit offsets": kernels.swiglu(70_000, 40_000, "bf16"),
 }

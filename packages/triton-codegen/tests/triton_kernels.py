@@ -86,6 +86,22 @@ p3: write {shape}, p4: write {shape})
 """)
 
 
+def cross_entropy(rows: int, columns: int, dtype: str = "bf16") -> Kernel:
+    """Losses, and the maxima and sums of exponentials of their rows."""
+    return parse_kernel(f"""\
+kernel loss(p0: read {dtype}[{rows}, {columns}], p1: read i64[{rows}], p2: write f32[{rows}], \
+p3: write f32[{rows}], p4: write f32[{rows}])
+  for i0: {rows} inner r0: {columns}
+    inner t0 = to(p0[i0, r0], f32)
+    reduce t1 = max %t0
+    outer store p2[i0] = %t1
+    reduce t2 = sum exp(sub(%t0, %t1))
+    outer store p3[i0] = %t2
+    outer store p4[i0] = \
+sub(add(%t1, log(%t2)), to(p0[i0, checked(p1[i0], {columns})], f32))
+""")
+
+
 def column_sum(rows: int, columns: int, dtype: str = "f32", parts: int = 1) -> Kernel:
     """Sums of columns, in f32; of `parts` groups of rows each."""
     if parts > 1:

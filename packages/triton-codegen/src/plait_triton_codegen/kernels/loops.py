@@ -12,11 +12,13 @@ from plait_scheduler import (
     Kernel,
     Let,
     Phase,
+    Reduce,
     Statement,
     Store,
     phases,
 )
 from plait_triton_codegen.errors import UnsupportedKernelError
+from plait_triton_codegen.kernels.online import online_passes
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,8 @@ class Loop:
     statements: tuple[Statement, ...]
     read_again: frozenset[Load] = frozenset()
     """Loads that a later pass performs again, which should stay in the cache till then."""
+    largest: Reduce | None = None
+    """The maximum below which this pass sums exponentials while it finds it; see `online.py`."""
 
 
 def loops(kernel: Kernel) -> tuple[Loop, ...]:
@@ -50,8 +54,8 @@ def loops(kernel: Kernel) -> tuple[Loop, ...]:
         stored.update(s.param for s in phase.statements if isinstance(s, Store))
     found: list[Loop] = []
     later: set[Load] = set()
-    for domain, statements in reversed(steps):
-        found.append(Loop(domain, statements, frozenset(later)))
+    for domain, statements, largest in reversed(online_passes(steps)):
+        found.append(Loop(domain, statements, frozenset(later), largest))
         if domain is Domain.INNER:
             later.update(loads_of([statement.value for statement in statements]))
     return tuple(reversed(found))

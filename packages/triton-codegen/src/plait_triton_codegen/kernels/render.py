@@ -204,14 +204,14 @@ class _Renderer:
                 self._flush(1)
                 continue
             reduces = [s for s in step.statements if isinstance(s, Reduce)]
-            finish = [self._accumulator(reduce) for reduce in reduces]
+            finish = [self._accumulator(reduce, step.largest) for reduce in reduces]
             self._flush(1)
             self._loop(step)
             for end in finish:
                 end()
             self._flush(1)
 
-    def _accumulator(self, reduce: Reduce) -> Callable[[], None]:
+    def _accumulator(self, reduce: Reduce, largest: Reduce | None) -> Callable[[], None]:
         """Start a reduction before its loop; the result ends it behind the loop."""
         rule = reduction_rule(reduce.kind, reduce.value.dtype)
         lines, name = self.writer.lines, f"{reduce.name}_acc"
@@ -219,7 +219,14 @@ class _Renderer:
         lines.append(f"{name} = tl.full([XBLOCK, RBLOCK], {rule.identity}, {rule.dtype})")
         if rule.position is not None:
             lines.append(f"{name}_at = tl.full([XBLOCK, RBLOCK], {2**63 - 1}, tl.int64)")
-        return lambda: self._result(reduce, rule.finish.format(a=name, i=f"{name}_at"))
+        total = name
+        if largest is not None and reduce is not largest:
+            below = f"{largest.name}_acc - {largest.name}"
+            total = f"{name} * {self._exponential(below)}"
+        return lambda: self._result(reduce, rule.finish.format(a=total, i=f"{name}_at"))
+
+    def _exponential(self, text: str) -> str:
+        return f"tl.exp({text})" if self.writer.exact else f"device.fast_exp({text})"
 
     def _loop(self, loop: Loop) -> None:
         assert self.flat.r is not None
@@ -230,7 +237,7 @@ class _Renderer:
         writer.lines += self._bound("r", self.flat.r)
         for statement in loop.statements:
             if isinstance(statement, Reduce):
-                self._accumulate(statement)
+                self._accumulate(statement, loop.largest)
             elif isinstance(statement, Accumulate):
                 raise UnsupportedKernelError("a scan of rows too long for registers")
             elif isinstance(statement, Attend):
@@ -241,14 +248,34 @@ class _Renderer:
         self._flush(2)
         writer.inside = None
 
-    def _accumulate(self, reduce: Reduce) -> None:
+    def _accumulate(self, reduce: Reduce, largest: Reduce | None) -> None:
         rule = reduction_rule(reduce.kind, reduce.value.dtype)
         name, block = f"{reduce.name}_acc", self._element(reduce, rule)
+        if reduce is largest:
+            self._raise(reduce, rule, block)
+            return
+        if largest is not None:
+            name, before = f"{reduce.name}_acc", f"{reduce.name}_acc * {largest.name}_scale"
+            self.writer.lines.append(f"{name} = {rule.accumulate.format(a=before, v=block)}")
+            return
         if rule.position is None:
             self.writer.lines.append(f"{name} = {rule.accumulate.format(a=name, v=block)}")
             return
         pair = f"device.{rule.position}({name}, {name}_at, {block}, {self._positions()})"
         self.writer.lines.append(f"{name}, {name}_at = {pair}")
+
+    def _raise(self, largest: Reduce, rule: ReductionRule, block: str) -> None:
+        """Lines for a maximum so far, and how sums of exponentials below it are scaled to it.
+
+        Where all elements so far are -inf, exponentials are those below 0, and so 0.
+        """
+        name, lines = largest.name, self.writer.lines
+        self.writer.taken |= {f"{name}_next", f"{name}_scale"}
+        lines.append(f"{name}_next = {rule.accumulate.format(a=f'{name}_acc', v=block)}")
+        lines.append(f'{name} = tl.where({name}_next == float("-inf"), 0.0, {name}_next)')
+        lines.append(f"{name}_scale = {self._exponential(f'{name}_acc - {name}')}")
+        lines.append(f"{name}_acc = {name}_next")
+        self.writer.locals[name] = Term(name, _BOTH)
 
     def _signature(self) -> tuple[tuple[str, str], ...]:
         found = [(p.name, f"*{POINTEES[p.dtype]}") for p in self.kernel.params]

@@ -330,6 +330,9 @@ class ValueWriter:
         return [f'eviction_policy="{policy}"']
 
     def _checked(self, value: CheckedIndex, guard: Term | None) -> Term:
+        known = _known_index(value)
+        if known is not None:
+            return Term(str(known))
         index, size = self._term(value.value, guard), self.index(value.size)
         if not self.check_indices:
             return Term(f"device.clamp_index({index.text}, {size.text})", index.axes)
@@ -339,6 +342,14 @@ class ValueWriter:
         inside = mask.text if mask else "True"
         text = f"device.check_index({index.text}, {size.text}, {report}, {inside})"
         return Term(text, index.axes)
+
+
+def _known_index(value: CheckedIndex) -> int | None:
+    """The index, counted from the start, where it is known and within bounds."""
+    if not isinstance(value.value, Const) or not value.size.is_constant:
+        return None
+    index, size = int(value.value.value), value.size.as_int()
+    return index % size if -size <= index < size else None
 
 
 def _erf_beside_one(op: Op) -> Value | None:
