@@ -15,7 +15,7 @@ INF = float("inf")
 
 
 def loops_of(kernel: Kernel, options: TritonOptions = LOOPED) -> int:
-    return render_kernel(kernel, options).text.count("for start in range")
+    return render_kernel(kernel, options).text.count("for start in")
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(5, 64), (3, 100), (1, 1030), (4, 33)])
@@ -35,6 +35,7 @@ def test_losses_of_logits_that_are_read_once(rows: int, columns: int, blocks: Ti
     torch.testing.assert_close(loss.double(), wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # of the interpreter's numpy
 @pytest.mark.parametrize("columns", [64, 75])
 def test_softmax_of_special_rows_is_that_of_eager(columns: int) -> None:
     torch.manual_seed(0)

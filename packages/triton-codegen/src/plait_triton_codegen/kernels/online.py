@@ -4,7 +4,7 @@ Such a sum needs the maximum first, and so a pass of its own over a row that is 
 registers. Here both are found at once: the sum so far is scaled to each new maximum.
 
     for start in range(0, 50257, RBLOCK):
-        next = max(largest, v); total = total * exp(largest - next) + exp(v - next)
+        next = max(largest, max of v); total = total * exp(largest - next) + exp(v - next)
         largest = next
 
 (M. Milakov, N. Gimelshein: Online normalizer calculation for softmax, 2018.)

@@ -28,7 +28,7 @@ from plait_triton_codegen.kernels.reductions import ReductionRule, reduction_rul
 from plait_triton_codegen.kernels.scans import joining_function, scanned_rows
 from plait_triton_codegen.kernels.source import FUSION, IMPORTS, HostKernel, TritonKernelSource
 from plait_triton_codegen.kernels.space import FlatKernel, flatten, fresh, taken_names
-from plait_triton_codegen.kernels.tiles import Tile, choose_tile
+from plait_triton_codegen.kernels.tiles import ONLINE_STAGES, Tile, choose_tile
 from plait_triton_codegen.kernels.values import Term, ValueWriter
 from plait_triton_codegen.options import TritonOptions
 from plait_utils import get_logger
@@ -216,14 +216,17 @@ class _Renderer:
         rule = reduction_rule(reduce.kind, reduce.value.dtype)
         lines, name = self.writer.lines, f"{reduce.name}_acc"
         self.writer.taken.add(name)
+        if reduce is largest:
+            lines.append(f"{name} = tl.full([XBLOCK, 1], {rule.identity}, {rule.dtype})")
+            return lambda: self._result(reduce, name)
         lines.append(f"{name} = tl.full([XBLOCK, RBLOCK], {rule.identity}, {rule.dtype})")
         if rule.position is not None:
             lines.append(f"{name}_at = tl.full([XBLOCK, RBLOCK], {2**63 - 1}, tl.int64)")
-        total = name
-        if largest is not None and reduce is not largest:
-            below = f"{largest.name}_acc - {largest.name}"
-            total = f"{name} * {self._exponential(below)}"
-        return lambda: self._result(reduce, rule.finish.format(a=total, i=f"{name}_at"))
+        result = rule.finish.format(a=name, i=f"{name}_at")
+        if largest is not None:  # NaN, not 0, where all elements are -inf
+            below = f"{largest.name}_acc - {largest.name}_acc"
+            result = f"{result} * {self._exponential(below)}"
+        return lambda: self._result(reduce, result)
 
     def _exponential(self, text: str) -> str:
         return f"tl.exp({text})" if self.writer.exact else f"device.fast_exp({text})"
@@ -244,9 +247,16 @@ class _Renderer:
                 raise UnsupportedKernelError("attention, which only CPUs have a kernel for")
             else:
                 self._let_or_store(statement)
-        self.body.append(f"    for start in range(0, {extent}, RBLOCK):")
+        self.body.append(f"    for start in {self._turns(loop, extent)}:")
         self._flush(2)
         writer.inside = None
+
+    def _turns(self, loop: Loop, extent: str) -> str:
+        """What a loop counts. The next blocks of a row that is read once are on their way while a
+        turn waits for the maximum of one; of one that is read again, that takes cache away."""
+        if loop.largest is None or loop.read_again:
+            return f"range(0, {extent}, RBLOCK)"
+        return f"tl.range(0, {extent}, RBLOCK, num_stages={ONLINE_STAGES})"
 
     def _accumulate(self, reduce: Reduce, largest: Reduce | None) -> None:
         rule = reduction_rule(reduce.kind, reduce.value.dtype)
@@ -265,17 +275,18 @@ class _Renderer:
         self.writer.lines.append(f"{name}, {name}_at = {pair}")
 
     def _raise(self, largest: Reduce, rule: ReductionRule, block: str) -> None:
-        """Lines for a maximum so far, and how sums of exponentials below it are scaled to it.
+        """Lines for the maximum so far, and how sums of exponentials below it are scaled to it.
 
         Where all elements so far are -inf, exponentials are those below 0, and so 0.
         """
         name, lines = largest.name, self.writer.lines
         self.writer.taken |= {f"{name}_next", f"{name}_scale"}
-        lines.append(f"{name}_next = {rule.accumulate.format(a=f'{name}_acc', v=block)}")
+        found = rule.finish.format(a=block)
+        lines.append(f"{name}_next = {rule.accumulate.format(a=f'{name}_acc', v=found)}")
         lines.append(f'{name} = tl.where({name}_next == float("-inf"), 0.0, {name}_next)')
         lines.append(f"{name}_scale = {self._exponential(f'{name}_acc - {name}')}")
         lines.append(f"{name}_acc = {name}_next")
-        self.writer.locals[name] = Term(name, _BOTH)
+        self.writer.locals[name] = Term(name, frozenset("x"))
 
     def _signature(self) -> tuple[tuple[str, str], ...]:
         found = [(p.name, f"*{POINTEES[p.dtype]}") for p in self.kernel.params]

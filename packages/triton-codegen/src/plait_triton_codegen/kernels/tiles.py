@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from plait_ir_lowering import Load, Local, post_order
 from plait_scheduler import Accumulate, Domain, Let, Reduce
 from plait_triton_codegen.errors import UnsupportedKernelError
+from plait_triton_codegen.kernels.loops import loops
 from plait_triton_codegen.kernels.space import Access, FlatKernel
 from plait_triton_codegen.options import TritonOptions
 
@@ -24,9 +25,15 @@ ROW_REGISTERS = 64
 """Registers of a thread that may hold values of its part of a row."""
 LOOPED_ELEMENTS = 16
 """Elements of a thread in one turn of a loop over a row."""
+ONLINE_ROW = 16384
+"""Longer rows, whole in registers, leave room for no other program on a multiprocessor: a loop that
+reads them once, and once more to write, is faster."""
+ONLINE_WARPS = 4
+ONLINE_STAGES = 3
+"""Blocks of a row that is read once which are on their way at the same time."""
 COLUMN_BYTES = 128
 """Bytes of one row that a program reads where rows are reduced down their columns."""
-COLUMN_TILE = 4096
+COLUMN_TILE = 2048
 POINTWISE_WARPS = 4
 TRANSPOSE_SIDE = 64
 TRANSPOSE_WARPS = 8
@@ -57,6 +64,9 @@ def choose_tile(flat: FlatKernel, options: TritonOptions) -> Tile:
         return _scanned(flat, rnumel, options)
     if _is_column(flat):
         return _column(flat)
+    online = _online_row(flat)
+    if online is not None:
+        return online
     if rnumel is not None and rnumel <= options.max_persistent:
         tile = _persistent_row(flat, rnumel)
         if tile is not None:
@@ -112,6 +122,19 @@ def _scanned(flat: FlatKernel, rnumel: int | None, options: TritonOptions) -> Ti
     rblock = power_of_two(rnumel)
     xblock = max(min(COLUMN_TILE // rblock, _column(flat).xblock), 1)
     return Tile(xblock, rblock, _warps(xblock * rblock, LOOPED_ELEMENTS, MAX_WARPS), True)
+
+
+def _online_row(flat: FlatKernel) -> Tile | None:
+    """For long rows whose maximum and exponentials take one pass, and then at most one more."""
+    if flat.rnumel is None or flat.rnumel <= ONLINE_ROW or live_words(flat) > 1:
+        return None
+    try:
+        passes = [loop for loop in loops(flat.kernel) if loop.domain is Domain.INNER]
+    except UnsupportedKernelError:
+        return None
+    if len(passes) > 2 or not any(loop.largest for loop in passes):
+        return None
+    return Tile(1, 4096 * len(passes), ONLINE_WARPS, False)
 
 
 def _looped_row(flat: FlatKernel) -> Tile:
