@@ -27,6 +27,7 @@ PUBLIC_SUBMODULES = frozenset(
             "plait_scheduler.host",
             "plait_utils.wrappings",
             "plait_utils.background",
+            "plait_utils.quiet",
             "plait_utils.started",
             "plait_utils.cache_archive",
             "plait_utils.checks",
