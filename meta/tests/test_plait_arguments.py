@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import plait
+from plait import CompileOptions
 
 
 def twice(x):
@@ -163,3 +164,9 @@ def test_options_reach_the_stages():
         kernels.append(plait.report(fast).kernels)
     assert kernels[0] < kernels[1]
     assert kernels[0] < kernels[2]
+
+
+def test_limits_of_a_device_lie_under_what_is_asked_for():
+    limits = {"split_points": 528, "min_split_elements": 1 << 15}
+    chosen = CompileOptions(scheduler=(("split_points", 7),)).scheduler_options(limits=limits)
+    assert (chosen.split_points, chosen.min_split_elements) == (7, 1 << 15)

@@ -244,8 +244,11 @@ class CompileOptions(Settings):
 
         return FOLDING_PASSES, PACKING_PASSES
 
-    def scheduler_options(self, variant: str = BY_RULE) -> SchedulerOptions:
-        """The scheduler's options, for one of the variants of `plait.variants`."""
+    def scheduler_options(
+        self, variant: str = BY_RULE, limits: Mapping[str, int] | None = None
+    ) -> SchedulerOptions:
+        """The scheduler's options, for one of the variants of `plait.variants`, over the limits
+        that suit a device."""
         from plait_scheduler import SchedulerOptions
 
         varied = VARIANTS.get(variant, {})
@@ -254,7 +257,8 @@ class CompileOptions(Settings):
 
         chosen = self.scheduler if self.fusion else (*_NO_FUSION, *self.scheduler)
         exact = (("keep_wide", False),) if self.is_strict else ()
-        return _stage_options("scheduler", SchedulerOptions, (*chosen, *exact, *forced))
+        named = (*(limits or {}).items(), *chosen, *exact, *forced)
+        return _stage_options("scheduler", SchedulerOptions, named)
 
     def cpp_options(self) -> CppOptions:
         """The C++ backend's options, over those of the environment."""

@@ -433,7 +433,7 @@ def _generated(
     with stages.stage("schedule"):
         # What is compared must not have changed its inputs already.
         scratch = aten.scratch if not options.verify and _writes_inputs(aten, target) else ()
-        planned = options.scheduler_options(variant)
+        planned = options.scheduler_options(variant, scheduler.device_limits(loops))
         schedule = scheduler.plan(loops, options=planned, scratch=scratch)
     stages.keep(schedule=schedule)
     stages.dump("program.txt", lambda: scheduler.print_program(schedule.program))

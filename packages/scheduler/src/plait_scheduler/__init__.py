@@ -41,7 +41,13 @@ from plait_scheduler.program import (
     memory_of,
 )
 from plait_scheduler.roofline import KernelWork, kernel_work
-from plait_scheduler.schedule import Schedule, first_wrong_decision, plan, schedule
+from plait_scheduler.schedule import (
+    Schedule,
+    device_limits,
+    first_wrong_decision,
+    plan,
+    schedule,
+)
 from plait_scheduler.sizes import SizePlace, estimate, extent_of, size_places
 from plait_scheduler.text.print import print_kernel, print_program
 from plait_scheduler.writeback import is_whole
@@ -107,6 +113,7 @@ __all__ = [
     "Storage",
     "Store",
     "__version__",
+    "device_limits",
     "estimate",
     "explain",
     "extent_of",

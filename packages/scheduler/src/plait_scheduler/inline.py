@@ -20,6 +20,7 @@ from plait_ir_lowering import (
     IndexValue,
     Load,
     Masked,
+    Op,
     Reduction,
     Value,
     Var,
@@ -153,7 +154,7 @@ class _Inliner:
             self._needs_memory(reader, producer.name) for reader in self.readers[producer.name]
         )
         work = work_of(producer.value)
-        free = work.loads == 0 and not work.expensive
+        free = (work.loads == 0 and not work.expensive) or self._widens_an_input(producer)
         if not free and (must_exist or all(self._is_pointwise(use, producer) for use in uses)):
             return False
         obstacle = self._obstacle(producer, uses, work)
@@ -170,6 +171,16 @@ class _Inliner:
         for at in places:
             self._inline(producer, at)
         return True
+
+    def _widens_an_input(self, producer: Node) -> bool:
+        """Whether it converts an input to a wider type: to read the input again moves fewer bytes
+        than to store what it becomes."""
+        value = producer.value
+        if not (isinstance(value, Op) and value.name == "to" and isinstance(value.args[0], Load)):
+            return False
+        source = value.args[0]
+        is_input = source.buffer not in self.producer and not source.operands
+        return is_input and source.dtype.itemsize < value.dtype.itemsize
 
     def _needs_memory(self, place: int, name: str) -> bool:
         """Whether a reader takes the buffer as it lies in memory."""
@@ -221,7 +232,7 @@ class _Inliner:
             operations = sum(work_of(root).operations for root in reader.roots) + work.operations
             if operations > self.options.max_operations:
                 return f"the reader would have more than {self.options.max_operations} operations"
-        if work.loads == 0 and not work.expensive:
+        if (work.loads == 0 and not work.expensive) or self._widens_an_input(producer):
             return None
         if 4 * total <= 5 * own:  # a few points more, as in the last chunk of a reduction
             return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from plait_utils import Settings, dataclass, setting
 
 
@@ -85,9 +87,14 @@ class SchedulerOptions(Settings):
     @classmethod
     def for_gpu(cls, processors: int = 132) -> SchedulerOptions:
         """Limits for a device with many processors, each of which takes outer points."""
-        return cls(
-            min_parallel_points=processors // 2,
-            split_points=4 * processors,
-            min_split_elements=1 << 15,
-            longest_chunk=1 << 14,
-        )
+        return cls(**gpu_limits(processors))
+
+
+def gpu_limits(processors: int = 132) -> dict[str, Any]:
+    """The settings that are others on a device with many processors."""
+    return {
+        "min_parallel_points": processors // 2,
+        "split_points": 4 * processors,
+        "min_split_elements": 1 << 15,
+        "longest_chunk": 1 << 14,
+    }

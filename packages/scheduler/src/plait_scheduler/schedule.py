@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from plait_ir_lowering import Graph
 from plait_scheduler.assemble import assemble
@@ -13,7 +13,7 @@ from plait_scheduler.attention import fuse_attention
 from plait_scheduler.decisions import Decision, DecisionLog, explain
 from plait_scheduler.fusion import fuse
 from plait_scheduler.inline import inline_producers
-from plait_scheduler.options import SchedulerOptions
+from plait_scheduler.options import SchedulerOptions, gpu_limits
 from plait_scheduler.pad import pad_products
 from plait_scheduler.parts import join_products
 from plait_scheduler.program import CopyBack, Launch, Program
@@ -39,11 +39,17 @@ class Schedule:
         return explain(self.decisions)
 
 
-def default_options(graph: Graph) -> SchedulerOptions:
-    """Limits that suit the device on which `graph` computes."""
+def device_limits(graph: Graph) -> dict[str, Any]:
+    """The settings, by name, that suit the device on which `graph` computes, where they are not
+    the usual ones."""
     buffers = (buffer for definition in graph.definitions for buffer in definition.buffers)
     on_cpu = all(buffer.device.type == "cpu" for buffer in buffers)
-    return SchedulerOptions() if on_cpu else SchedulerOptions.for_gpu()
+    return {} if on_cpu else gpu_limits()
+
+
+def default_options(graph: Graph) -> SchedulerOptions:
+    """Limits that suit the device on which `graph` computes."""
+    return SchedulerOptions(**device_limits(graph))
 
 
 def plan(
