@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
-from typing import Any, Self, get_type_hints
+from typing import Any, ClassVar, Self, get_type_hints
 
 from plait_utils.errors import PlaitError
 from plait_utils.hashing import stable_hash
-from plait_utils.records import dataclass
 
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off", ""}
@@ -32,9 +31,10 @@ def setting(default: Any, doc: str, *, env: str | None = None, in_cache_key: boo
     return dataclasses.field(default=default, metadata=metadata)
 
 
-@dataclass(frozen=True)
 class Settings:
     """Base of typed, immutable settings; subclasses are frozen dataclasses of `setting` fields."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: object) -> Self:
