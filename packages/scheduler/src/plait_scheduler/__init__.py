@@ -48,6 +48,7 @@ from plait_scheduler.schedule import (
     plan,
     schedule,
 )
+from plait_scheduler.shares import is_below_largest, named_statements, resolved, shares
 from plait_scheduler.sizes import SizePlace, estimate, extent_of, size_places
 from plait_scheduler.text.print import print_kernel, print_program
 from plait_scheduler.writeback import is_whole
@@ -118,11 +119,13 @@ __all__ = [
     "explain",
     "extent_of",
     "first_wrong_decision",
+    "is_below_largest",
     "is_whole",
     "kernel_work",
     "load_python",
     "memory_of",
     "memory_report",
+    "named_statements",
     "parse_kernel",
     "parse_program",
     "phases",
@@ -132,8 +135,10 @@ __all__ = [
     "print_program",
     "print_value",
     "render_python",
+    "resolved",
     "row_scratch",
     "schedule",
+    "shares",
     "size_places",
     "torch_kernel",
     "verify_kernel",

@@ -172,6 +172,15 @@ def one_plus_erf(x):
 
 
 @triton.jit
+def share(part, whole):
+    """part / whole for 0 <= part <= whole, where whole is at least 1 and the same along a row: by
+    its reciprocal and an exact remainder (P. Markstein: IA-64 and Elementary Functions, 2000)."""
+    inverse = tl.div_rn(1.0, whole)
+    quotient = part * inverse
+    return tl.fma(tl.fma(-quotient, whole, part), inverse, quotient)
+
+
+@triton.jit
 def sign(x):
     return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
 

@@ -10,7 +10,6 @@ from plait_cpp_codegen.kernels.past import past_caches
 from plait_cpp_codegen.kernels.plan import LoopPlan, extent_of, spelled
 from plait_cpp_codegen.kernels.reductions import accumulate, summed_product
 from plait_cpp_codegen.kernels.scans import across_rows, along_row
-from plait_cpp_codegen.kernels.shares import shares
 from plait_cpp_codegen.kernels.types import REGISTER
 from plait_cpp_codegen.kernels.values import ValueEmitter
 from plait_ir_lowering import DType, Local, Value, components
@@ -24,6 +23,7 @@ from plait_scheduler import (
     Statement,
     Store,
     row_scratch,
+    shares,
 )
 from plait_utils import dataclass
 
@@ -68,7 +68,7 @@ class BodyWriter:
             shared={} if inner_loops else self.shared,
             tables=self.tables,
             past=past_caches(self.plan),
-            shares=shares(self.plan),
+            shares=shares(self.plan.kernel.statements) if self.plan.along_rows else frozenset(),
         )
 
     def inner_body(

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 
 from plait_cpp_codegen.kernels.index import kernel_index
 from plait_cpp_codegen.kernels.plan import LoopPlan
-from plait_cpp_codegen.kernels.shares import is_below_largest, resolved
 from plait_ir_lowering import (
     DType,
     IndexExpr,
@@ -28,7 +27,17 @@ from plait_ir_lowering import (
     post_order,
     stride_of,
 )
-from plait_scheduler import Access, Domain, Let, Phase, Reduce, Statement, Store
+from plait_scheduler import (
+    Access,
+    Domain,
+    Let,
+    Phase,
+    Reduce,
+    Statement,
+    Store,
+    is_below_largest,
+    resolved,
+)
 from plait_utils import dataclass
 
 BLOCK = 2048

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from plait_ir_lowering import DType, Local, Op, ReductionKind, Value, loads_of, post_order
-from plait_scheduler import Domain, Let, Reduce, Statement, Store
+from plait_ir_lowering import DType, Local, Op, ReductionKind, loads_of, post_order
+from plait_scheduler import Domain, Let, Reduce, Statement, Store, named_statements, resolved
 
 Pass: TypeAlias = tuple[Domain, tuple[Statement, ...]]
 OnlinePass: TypeAlias = tuple[Domain, tuple[Statement, ...], Reduce | None]
@@ -27,9 +27,7 @@ def online_passes(steps: Sequence[Pass]) -> list[OnlinePass]:
 
     What runs once for a row between the two, and gives the second nothing, runs behind them.
     """
-    named: dict[str, Statement] = {
-        s.name: s for _, part in steps for s in part if isinstance(s, Let | Reduce)
-    }
+    named = named_statements(statement for _, part in steps for statement in part)
     found: list[OnlinePass] = []
     rest = list(steps)
     while rest:
@@ -52,11 +50,11 @@ def _largest(first: Pass, second: Pass, named: Mapping[str, Statement]) -> Reduc
         return None
     if (largest.kind, total.kind) != (ReductionKind.MAX, ReductionKind.SUM):
         return None
-    match _resolved(total.value, named):
+    match resolved(total.value, named):
         case Op("exp", (below,)):
-            match _resolved(below, named):
+            match resolved(below, named):
                 case Op("sub", (value, Local(name))) if name == largest.name:
-                    same = _resolved(value, named) is _resolved(largest.value, named)
+                    same = resolved(value, named) is resolved(largest.value, named)
                     return largest if same else None
     return None
 
@@ -81,10 +79,3 @@ def _can_wait(between: Pass, second: Pass) -> bool:
         or (isinstance(s, Let) and s.name not in taken)
         for s in statements
     )
-
-
-def _resolved(value: Value, named: Mapping[str, Statement]) -> Value:
-    """What a name stands for, but for reductions."""
-    while isinstance(value, Local) and isinstance(let := named.get(value.name), Let):
-        value = let.value
-    return value

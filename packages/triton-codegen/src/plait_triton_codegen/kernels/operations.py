@@ -195,6 +195,8 @@ _FAST: dict[str, str] = {
 
 ROW_DIVISION = Expression("{0} * (1.0 / {1})")
 """Division by what is the same along a row, where an ulp does not matter."""
+ROW_SHARE = Expression("device.share({0}, {1})")
+"""Division of exponentials by their sum (`plait_scheduler.shares`)."""
 ONE_PLUS_ERF = Expression("device.one_plus_erf({0})")
 """1 + erf(x), off by a few ulps of 1."""
 

@@ -27,6 +27,7 @@ from plait_ir_lowering import (
     bounds,
     post_order,
 )
+from plait_scheduler import shares
 from plait_triton_codegen.kernels.literals import (
     bitcast,
     cast,
@@ -38,6 +39,7 @@ from plait_triton_codegen.kernels.literals import (
 from plait_triton_codegen.kernels.operations import (
     ONE_PLUS_ERF,
     ROW_DIVISION,
+    ROW_SHARE,
     Expression,
     Kind,
     expression_of,
@@ -85,11 +87,14 @@ class ValueWriter:
     inside: dict[object, Term] | None = None
     """What is known inside the current loop only."""
     uses: dict[Value, int] = field(default_factory=dict)
+    shares: frozenset[Value] = field(init=False)
+    """Quotients of exponentials and their sum."""
     read_again: frozenset[Load] = frozenset()
     """Loads of the current loop that a later one performs again."""
     count: int = 0
 
     def __post_init__(self) -> None:
+        self.shares = shares(self.flat.kernel.statements)
         for value in post_order([s.value for s in self.flat.kernel.statements]):
             for operand in value.operands:
                 self.uses[operand] = self.uses.get(operand, 0) + 1
@@ -250,6 +255,8 @@ class ValueWriter:
         dtype = op.args[-1].dtype
         if op.name == "div" and (inverse := exact_inverse(op.args[1])) is not None:
             return Op("mul", (op.args[0], inverse)), expression_of("mul", dtype, self.exact)
+        if self.exact and op in self.shares and self._is_row_division(op, guard):
+            return op, ROW_SHARE
         if not self.exact and kind_of(dtype) is Kind.F32:
             if op.name == "div" and self._is_row_division(op, guard):
                 return op, ROW_DIVISION
