@@ -23,7 +23,6 @@ from plait_cpp_codegen.kernels import kernel_functions, render_kernel
 from plait_cpp_codegen.kernels.choices import RULE, Choices
 from plait_cpp_codegen.kernels.types import is_supported
 from plait_cpp_codegen.native_runtime import Runtime, is_preparing, load_runtime
-from plait_cpp_codegen.native_text import native_text
 from plait_cpp_codegen.options import CppOptions
 from plait_cpp_codegen.outputs import split_outputs
 from plait_cpp_codegen.shared_library import load_cached
@@ -98,8 +97,7 @@ def source_of(
         ]
     )
     host = HostWriter(program, kernels, apart).write()
-    text = "\n".join([_settings(), native_text([*functions, host])])
-    return Source(text, tuple(functions), host)
+    return Source(_settings(), tuple(functions), host)
 
 
 @lru_cache(maxsize=1)

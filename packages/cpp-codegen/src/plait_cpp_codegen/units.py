@@ -5,24 +5,25 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from functools import cached_property
 
+from plait_cpp_codegen.native_text import native_text
 from plait_utils import dataclass
 
 _UNIT = 8_000
-"""Characters of functions that are worth a unit of their own: two tenths of a second of g++, of
-which each unit takes a fifth for what all begin with."""
+"""Characters of functions that are worth a unit of their own: two tenths of a second of g++."""
 _LEAST = 2 * _UNIT
 _HOST_SHARE = 4
 """So many characters of the host take as long as one of a kernel."""
 _RANGE = re.compile(r"^KERNEL (void \w+\(int64_t begin, int64_t end, void\* context\)) {$", re.M)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Source:
     """C++ of a program.
 
     Args:
-        head: what functions and host are written with.
+        head: what all texts begin with, before the definitions that they use.
         functions: those of the kernels, marked by ``KERNEL``; none needs another.
         host: what calls them.
     """
@@ -37,10 +38,13 @@ class Source:
         are freed with their thread."""
         return not any("thread_local" in each for each in self.functions)
 
-    @property
+    @cached_property
     def text(self) -> str:
         """All of it, to be read, or compiled as one unit."""
-        return "\n".join(["#define KERNEL static", self.head, *self.functions, self.host])
+        return self._unit("#define KERNEL static", [*self.functions, self.host])
+
+    def _unit(self, marks: str, texts: Sequence[str]) -> str:
+        return "\n".join([marks, self.head, native_text(texts), *texts])
 
     def units(self, most: int | None = None) -> tuple[str, ...]:
         """Texts that are compiled side by side and linked: one for a small program.
@@ -55,9 +59,7 @@ class Source:
         declared = [f"{found};" for each in self.functions for found in _RANGE.findall(each)]
         host = "\n".join([*declared, self.host])
         parts = [(host, len(self.host) // _HOST_SHARE), *((f, len(f)) for f in self.functions)]
-        return tuple(
-            "\n".join(["#define KERNEL", self.head, *texts]) for texts in _shared_out(parts, count)
-        )
+        return tuple(self._unit("#define KERNEL", texts) for texts in _shared_out(parts, count))
 
 
 def _processors() -> int:
