@@ -11,6 +11,7 @@ from plait_fx_passes.training.freeing import Left
 from plait_fx_passes.training.groups import Group
 from plait_fx_passes.training.looking import Shown
 from plait_fx_passes.training.remembering import Before
+from plait_fx_passes.training.spent import USED_UP
 from plait_fx_passes.training.watching import Watched
 from plait_utils import dataclass
 
@@ -40,13 +41,14 @@ class Call:
 
     @property
     def saved_tensors(self) -> tuple[torch.Tensor, ...]:
-        """What the forward has saved, until a backward frees some of it."""
-        found: tuple[torch.Tensor, ...] = self._holder.saved_tensors
+        """What the forward has saved, until a backward frees some of it. Raises RuntimeError
+        after that: a backward of another thread may free it at any time."""
+        found: tuple[torch.Tensor, ...] = self._holder().saved_tensors
         return found
 
     @property
     def _raw_saved_tensors(self) -> tuple[Any, ...]:
-        found: tuple[Any, ...] = self._holder._raw_saved_tensors
+        found: tuple[Any, ...] = self._holder()._raw_saved_tensors
         return found
 
     def maybe_clear_saved_tensors(self) -> None:
@@ -55,17 +57,19 @@ class Call:
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
         """What the inputs of all nodes come from."""
-        return self._edges if self.keeper is None else self._holder.next_functions
+        keeper: Any = self.keeper
+        return self._edges if keeper is None else keeper.grad_fn.next_functions
 
-    @property
     def _holder(self) -> Any:
-        assert self.keeper is not None, "what is left after a backward is held elsewhere"
-        return self.keeper.grad_fn
+        keeper = self.keeper
+        if keeper is None:
+            raise RuntimeError(USED_UP)
+        return keeper.grad_fn
 
     def let_go(self) -> None:
         """Free what the forward has saved, once what is left of it is held by ``left``."""
-        if self.keeper is not None and self.left is not None:
-            self._edges = self._holder.next_functions
+        if self.left is not None:
+            self._edges = self.next_functions  # before other threads find no keeper
             self.keeper = None
 
     def gather(

@@ -134,9 +134,11 @@ class Differentiator:
         if state.left is None:
             try:
                 held: tuple[torch.Tensor, ...] = state.saved_tensors
-                return held
             except RuntimeError as error:
                 refusal = self._take(state, error)
+            else:
+                if state.left is None:  # no other thread has come first
+                    return held
         return self._held_for(state, pattern, None, refusal)[0]
 
     def _take(self, state: Any, error: RuntimeError) -> RuntimeError:

@@ -99,8 +99,11 @@ class Freeing:
     def take(self, ctx: Any, versions: Sequence[int], error: RuntimeError) -> None:
         """Hold the saved tensors here, where autograd gives none of them since some were changed:
         in eager those may be of nodes that do not run. ``versions`` are those that they had when
-        they were saved. Raises autograd's ``error`` where that was another."""
-        if ctx.left is not None or _CHANGED not in str(error):
+        they were saved. Raises autograd's ``error`` where that was another, unless a backward of
+        another thread has just freed some of them: it has left those that others need."""
+        if ctx.left is not None:
+            return
+        if _CHANGED not in str(error):
             raise error
         try:
             held = tuple(map(_taken, ctx._raw_saved_tensors))
@@ -153,6 +156,8 @@ class Freeing:
         left: Left | None = ctx.left
         if left is self._nothing:
             return
+        if left is not None:
+            spent |= left.spent  # more than this backward began with, where threads free
         is_all = spent == self.everything and not unfinished
         if is_all:
             ctx.before = ctx.watched = None
