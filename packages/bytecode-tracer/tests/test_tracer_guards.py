@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
 import subprocess
 import sys
@@ -240,6 +241,7 @@ def test_torch_compiler_is_not_imported():
 
 AFTER_TORCH_COMPILER = """
 import copy
+import functools
 import torch
 from torch._dynamo.mutation_guard import install_generation_tagging_init
 from plait_bytecode_tracer import CompiledFunction
@@ -296,3 +298,19 @@ def test_a_long_assumption_is_told_in_brief():
     assert "'key0'" in text
     assert "'key499'" in text
     assert len(text) < 1000
+
+
+def test_another_function_with_a_cache_is_met(monkeypatch):
+    def f(x):
+        return x + remembered(3)
+
+    made = compiled(f)
+    assert made(torch.zeros(1)) == 6
+    for factor in (4, 5):
+        monkeypatch.setitem(globals(), "remembered", functools.lru_cache(lambda k, n=factor: k * n))
+        assert made(torch.zeros(1)) == 3 * factor
+
+
+@functools.lru_cache
+def remembered(number):
+    return number * 2

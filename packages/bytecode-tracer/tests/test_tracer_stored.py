@@ -2,6 +2,7 @@
 
 import collections
 import enum
+import functools
 import gc
 import json
 import math
@@ -508,7 +509,69 @@ def test_what_comes_after_a_graph_makes_containers_and_no_more():
             require_simple_body((line,))
 
 
-@pytest.mark.parametrize("field", ["objects", "constants", "sources", "guards", "inputs", "body"])
+def test_only_calls_that_were_traced_come_after_a_graph():
+    require_simple_body(("_c1(_b0, level=_c2)", "_b2()", "return _b0"), {"_c1", "_b2"})
+    for line in (
+        "_c2(_b0)",
+        "_b1(_c1)",
+        "_c1(_c2())",
+        "_c1(_b0.x)",
+        "_c1(_b0); _b2()",
+        "_r0 = _c1()",
+    ):
+        with pytest.raises(NotStoredError):
+            require_simple_body((line,), {"_c1", "_b2"})
+
+
+@functools.lru_cache
+def noted(text, *, factor=1):
+    return SCALE * factor
+
+
+def reads_noted(x):
+    return x * noted("once", factor=3)
+
+
+def test_calls_of_functions_with_caches_are_stored_unless_a_cache_holds_something_else(monkeypatch):
+    memory = Memory()
+    noted.cache_clear()
+    compiled(reads_noted, memory)(torch.ones(3))
+    assert memory.refused == []
+    noted.cache_clear()
+    again = compiled(reads_noted, memory)
+    assert [float(again(torch.ones(3))[0]) for _ in range(2)] == [6.0, 6.0]
+    assert not traced(again)
+    assert noted.cache_info()[:2] == (1, 1)
+    monkeypatch.setitem(globals(), "SCALE", 5.0)
+    noted.cache_clear()
+    noted("once", factor=3)
+    monkeypatch.setitem(globals(), "SCALE", 2.0)
+    third = compiled(reads_noted, memory)
+    assert float(third(torch.ones(3))[0]) == 15.0
+    assert traced(third)
+    assert "the cache of noted holds another result" in memory.misses
+
+
+def test_calls_of_functions_with_caches_are_not_stored_where_they_are_given_objects():
+    memory = Memory()
+    cached = functools.lru_cache(lambda key: 2.0)
+    key = Level()
+
+    def f(x):
+        return x * cached(key)
+
+    compiled(f, memory)(torch.ones(3))
+    assert memory.refused
+
+
+class Level:
+    pass
+
+
+FIELDS = ["objects", "constants", "sources", "guards", "inputs", "body", "reads", "first_calls"]
+
+
+@pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("value", [None, 3, "x", [3], [[]], [["PYTHON", None, "x"]], {}])
 def test_entries_of_another_form_are_refused(field, value):
     memory = Memory()

@@ -29,6 +29,7 @@ from plait_bytecode_tracer.shapes.symbols import Symbols
 from plait_bytecode_tracer.tensors.ambient import Ambient
 from plait_bytecode_tracer.tensors.derivatives import Derivatives
 from plait_bytecode_tracer.tensors.scopes import Scope
+from plait_bytecode_tracer.values.cached_calls import FirstCall
 from plait_bytecode_tracer.values.sources import Constants
 from plait_bytecode_tracer.values.variables import TensorVariable, Variable
 from plait_utils import dataclass
@@ -72,6 +73,8 @@ class TraceState:
     """The exception that is being handled around the call."""
     representing: list[Variable] = field(default_factory=list)
     """The containers whose `repr` is being written."""
+    first_calls: list[FirstCall | None] = field(default_factory=list)
+    """Those that were traced; None for one that is given what should not be kept."""
     last_calls: list[LastCall] = field(default_factory=list)
     """Calls without results that are made after all else."""
     locks: Locks = field(default_factory=Locks)
@@ -151,6 +154,10 @@ class TraceState:
     def graph(self) -> fx.Graph:
         """The graph that is being built: of the call, or of a body inside it."""
         return self.scope.graph
+
+    def note_first(self, call: FirstCall) -> None:
+        """Note a call of a function with a cache that held no result."""
+        self.first_calls.append(call if call.is_plain else None)
 
     def effects(self) -> tuple[object, ...]:
         """What the trace has done to the world so far, as something to compare."""

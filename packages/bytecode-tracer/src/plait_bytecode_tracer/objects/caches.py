@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 import logging
 import types
 from collections.abc import Callable
@@ -16,6 +15,12 @@ from plait_bytecode_tracer.objects.containers import describe
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.caches import call_for_tensors, is_tensor_call
+from plait_bytecode_tracer.values.cached_calls import (
+    ABSENT,
+    FirstCall,
+    cache_key,
+    cached_result,
+)
 from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.keys import constant_key
 from plait_bytecode_tracer.values.sources import Source
@@ -31,45 +36,6 @@ from plait_bytecode_tracer.values.variables import (
     SetVariable,
     Variable,
 )
-
-_ABSENT = object()
-
-
-def cached_result(function: Any, key: object) -> object:
-    """What an `lru_cache` holds under a key, or a value of its own; nothing is called or counted.
-
-    The garbage collector tells what a cache refers to: of a bounded one the keys and results
-    of all entries, then the dict by which they are found.
-    """
-    found = gc.get_referents(function)
-    own = function.__dict__
-    table = next(r for r in found if type(r) is dict and r is not own)
-    if key not in table:
-        return _ABSENT
-    entry = table[key]
-    if function.cache_parameters()["maxsize"] is None:
-        return entry
-    for place in range(1, len(found) - 2, 3):
-        if found[place] == key:
-            return found[place + 1]
-    return _ABSENT
-
-
-def _key(frame: Frame, function: Any, args: list[Variable], kwargs: dict[str, Variable]) -> object:
-    """The key under which a cache holds the result of a call, as C makes it."""
-    plain = [_key_part(frame, arg) for arg in args]
-    named = [_key_part(frame, arg) for arg in kwargs.values()]
-    typed = function.cache_parameters()["typed"]
-    if not typed and not kwargs and len(plain) == 1 and type(plain[0]) in (int, str):
-        return plain[0]
-    parts = list(plain)
-    if kwargs:
-        parts.append(next(r for r in gc.get_referents(function) if type(r) is object))
-        for name, value in zip(kwargs, named, strict=True):
-            parts += [name, value]
-    if typed:
-        parts += [type(value) for value in (*plain, *named)]
-    return tuple(parts)
 
 
 def _key_part(frame: Frame, value: Variable) -> Any:
@@ -91,15 +57,21 @@ def call_cached(
     that it counts, keeps and drops what it does in Python.
     """
     real, state = function.value, frame.state
+    if function.source is not None:  # what another one holds, or computes, is not known
+        state.guard_identity(function.source, real)
     if is_tensor_call(args, kwargs):
         return call_for_tensors(frame, function, args, kwargs, lambda: _changes(state))
     if any(made.function.value is real for made in state.last_calls):
         raise TraceBreakError("GB0009", "a function that keeps results of tensors of the call")
-    key = _key(frame, real, args, kwargs)
+    given = [_key_part(frame, arg) for arg in args]
+    named = {name: _key_part(frame, arg) for name, arg in kwargs.items()}
+    key = cache_key(real, given, named)
     found = cached_result(real, key)
-    _keep_room(state, real, key, is_new=found is _ABSENT)
-    if found is _ABSENT:
-        result = _computed(frame, real, args, kwargs)
+    _keep_room(state, real, key, is_new=found is ABSENT)
+    if found is ABSENT:
+        computed = _computed(frame, real, args, kwargs)
+        state.note_first(FirstCall(real, tuple(given), named, computed.value))
+        result: Variable = computed
     else:
         name = state.constants.name
         condition = f"{name(cached_result)}({name(real)}, {name(key)}) is {name(found)}"
@@ -123,9 +95,7 @@ def _keep_room(state: TraceState, real: Any, key: object, *, is_new: bool) -> No
     state.guard(None, condition, f"the cache of {real.__wrapped__.__name__} has room")
 
 
-def _computed(
-    frame: Frame, real: Any, args: list[Variable], kwargs: dict[str, Variable]
-) -> Variable:
+def _computed(frame: Frame, real: Any, args: list[Variable], kwargs: dict[str, Variable]) -> Known:
     """The result of a first call, if it is a constant that is computed without effects.
 
     It may log: it does so itself, after the graph, and only if the cache still lacks the result.

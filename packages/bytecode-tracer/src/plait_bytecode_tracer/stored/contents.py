@@ -10,7 +10,9 @@ from __future__ import annotations
 import collections
 import contextvars
 import enum
+import functools
 import hashlib
+import logging
 import os
 import types
 import zlib
@@ -29,7 +31,10 @@ _IN_C = (
     *(types.GetSetDescriptorType, types.MemberDescriptorType, types.ClassMethodDescriptorType),
     types.MethodWrapperType,
 )
-_GUARDED = (dict, list, collections.OrderedDict, types.CellType, contextvars.ContextVar, object)
+_GUARDED = (
+    *(dict, list, collections.OrderedDict, types.CellType, contextvars.ContextVar, object),
+    logging.Logger,
+)
 """Exact types of objects that can change, or tell nothing: what is read from them is guarded."""
 _HEAP_TYPE = 1 << 9
 _PASSING = ("__abstractmethods__", "__annotations__", "__doc__", "_abc_impl", "__dict__")
@@ -75,6 +80,9 @@ class Contents:
             return [kind.__name__, self.of(value.__func__)]
         if kind is property:
             return ["property", *map(self.of, (value.fget, value.fset, value.fdel))]
+        if kind is functools._lru_cache_wrapper:
+            held = value.cache_parameters()
+            return ["cached", self.of(value.__wrapped__), held["maxsize"], held["typed"]]
         if kind in _IN_C:
             return ["in C", kind.__name__, value.__qualname__]
         if kind in _GUARDED:

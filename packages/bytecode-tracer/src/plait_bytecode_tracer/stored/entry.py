@@ -7,7 +7,9 @@ not stored, and the next process traces as this one did.
 
 from __future__ import annotations
 
+import functools
 import types
+from collections.abc import Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,16 +17,17 @@ import torch
 from torch import fx
 
 from plait_bytecode_tracer.capture import Capture
-from plait_bytecode_tracer.guards import Guard, guard_tree
+from plait_bytecode_tracer.guards import Guard, Reads, guard_tree
 from plait_bytecode_tracer.outside.graph_inputs import GraphInput
 from plait_bytecode_tracer.outside.locks import Locks
 from plait_bytecode_tracer.stored.codes import code_hash
 from plait_bytecode_tracer.stored.contents import Contents, file_hash
 from plait_bytecode_tracer.stored.errors import DiffersError, NotStoredError
-from plait_bytecode_tracer.stored.expressions import require_simple_body
+from plait_bytecode_tracer.stored.expressions import names_of_called, require_simple_body
 from plait_bytecode_tracer.stored.guards import read_guard
 from plait_bytecode_tracer.stored.literals import value_of
 from plait_bytecode_tracer.stored.tables import Reader, listed
+from plait_bytecode_tracer.values.cached_calls import FirstCall
 from plait_bytecode_tracer.values.sources import Constants
 from plait_utils import dataclass
 
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 _FIELDS = frozenset(
     {
         *("code", "files", "objects", "constants", "sources", "guards", "inputs"),
-        *("body", "is_plain_forward", "seen"),
+        *("reads", "first_calls", "body", "is_plain_forward", "seen"),
     }
 )
 
@@ -74,7 +77,21 @@ def restored(function: types.FunctionType, data: Any) -> StoredEntry:
     new = {path for path, hashed in contents.files.items() if hashed} - set(data["files"])
     if new:
         raise DiffersError(f"code comes from {min(new)} now")
-    return StoredEntry(_capture(reader, guards, data), _seen(data["seen"]))
+    called = [_first_call(reader, *listed(each, 4)) for each in listed(data["first_calls"])]
+    return StoredEntry(_capture(reader, guards, data, called), _seen(data["seen"]))
+
+
+def _first_call(reader: Reader, number: Any, args: Any, kwargs: Any, result: Any) -> FirstCall:
+    """A call that was traced, which this process has not made with another result."""
+    function = reader.found(number)
+    if type(function) is not functools._lru_cache_wrapper:
+        raise DiffersError("a function that keeps no results")
+    given = tuple(map(reader.key, listed(args)))
+    named = {name: reader.key(value) for name, value in (listed(n, 2) for n in listed(kwargs))}
+    call = FirstCall(function, given, named, value_of(result))
+    if not call.is_plain or not call.fits():
+        raise DiffersError(f"the cache of {function.__wrapped__.__qualname__} holds another result")
+    return call
 
 
 def _check_files(files: Any) -> None:
@@ -89,28 +106,43 @@ def _check_files(files: Any) -> None:
             raise DiffersError(f"the file {path} changed")
 
 
-def _capture(reader: Reader, guards: list[Guard], data: Any) -> Capture:
+def _capture(
+    reader: Reader, guards: list[Guard], data: Any, called: Sequence[FirstCall]
+) -> Capture:
     state = cast("TraceState", _State(_constants(reader.constants)))
     graph = fx.Graph()
     inputs = tuple(_input(reader, graph, *listed(each, 4)) for each in listed(data["inputs"]))
     graph.output(())
+    reads = _reads(reader, data["reads"])
     body = tuple(listed(data["body"]))
     if not all(type(line) is str for line in body):
         raise DiffersError("the entry has another form")
     try:
-        require_simple_body(body)
+        require_simple_body(body, names_of_called(called, guards, reads, reader.constants))
     except NotStoredError as error:
         raise DiffersError(str(error)) from error
     return Capture(
         fx.GraphModule(torch.nn.Module(), graph, reader.function.__name__),
         inputs,
-        guard_tree(guards, [each.source for each in inputs]),
+        guard_tree(guards, [*(each.source for each in inputs), *reads.sources.values()]),
         None,
         None,
         state,
         body,
+        reads,
         is_plain_forward=data["is_plain_forward"] is True,
     )
+
+
+def _reads(reader: Reader, data: Any) -> Reads:
+    made = Reads()
+    for number, each in enumerate(listed(data)):
+        name, source = listed(each, 2)
+        if name != f"_b{number}":
+            raise DiffersError("the entry has another form")
+        made.sources[name] = reader.source(source)
+        made.names[made.sources[name].code] = name
+    return made
 
 
 def _input(

@@ -6,10 +6,12 @@ import ast
 import contextvars
 import re
 import weakref
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from plait_bytecode_tracer.guards import Guard, Kind, Reads
 from plait_bytecode_tracer.stored.errors import NotStoredError
+from plait_bytecode_tracer.values.cached_calls import FirstCall
 from plait_bytecode_tracer.values.plain import all_distinct, is_empty, own_table
 
 CONSTANT = re.compile(r"_c\d+")
@@ -19,18 +21,20 @@ _READERS = (
     weakref.ref.__call__,
 )
 """What generated code calls."""
-_ATTRIBUTES = frozenset({"__defaults__", "__dict__", "__code__", "__kwdefaults__"})
+_ATTRIBUTES = frozenset({"__defaults__", "__dict__", "__code__", "__kwdefaults__", "cell_contents"})
 _NODES = (
     *(ast.Expression, ast.Load, ast.Constant, ast.Subscript, ast.Compare, ast.Is, ast.IsNot),
     *(ast.UnaryOp, ast.Not, ast.In, ast.NotIn, ast.Eq),
 )
-_VALUE = r"(_out\[\d+\]|_[acr]\d+)"
+_VALUE = r"(_out\[\d+\]|_[abcr]\d+)"
 _VALUES = rf"({_VALUE}(, {_VALUE})*,?)?"
 _LINE = re.compile(
     rf"return {_VALUE}|_r\d+ = (\(\)|\[\]|\{{\}}|\({_VALUES}\))|"
     rf"_r\d+\.extend\(\[{_VALUES}\]\)|_r\d+\[_c\d+\] = {_VALUE}"
 )
 """What may come after a graph: tuples, lists and dicts of what there is are made, and returned."""
+_CALL = re.compile(rf"(_[bc]\d+)\(((\w+=)?{_VALUE}(, (\w+=)?{_VALUE})*)?\)")
+"""A call without a result."""
 
 
 def constants_in(code: str) -> list[str]:
@@ -49,12 +53,29 @@ def require_reading(code: str, constants: Mapping[str, object]) -> None:
             raise NotStoredError(f"the expression {code}")
 
 
-def require_simple_body(body: Any) -> None:
+def require_simple_body(body: Any, called: Collection[str] = ()) -> None:
     """Refuse what comes after a graph, but that its outputs are returned, in containers that are
-    made for them. Raises NotStoredError."""
+    made for them, and calls of constants of which the names are given. Raises NotStoredError."""
     for line in body:
-        if not _LINE.fullmatch(line):
+        call = _CALL.fullmatch(line)
+        if not _LINE.fullmatch(line) and (call is None or call[1] not in called):
             raise NotStoredError(f"what the call does after its graph: {line}")
+
+
+def names_of_called(
+    calls: Iterable[FirstCall], guards: Iterable[Guard], reads: Reads, constants: Mapping[str, Any]
+) -> set[str]:
+    """The names that functions with caches have in code after a graph: their calls were traced."""
+    known = [call.function for call in calls]
+
+    def is_known(value: object) -> bool:
+        return any(value is each for each in known)
+
+    named = {name for name, value in constants.items() if is_known(value)}
+    for guard in guards:
+        if guard.kind is Kind.IDENTITY and guard.source is not None and is_known(guard.expected):
+            named.add(reads.names.get(guard.source.code, ""))
+    return named
 
 
 def _is_reading(node: ast.AST, constants: Mapping[str, object]) -> bool:

@@ -7,6 +7,7 @@ classes and functions, cells, and items of Python's own dicts and tuples.
 from __future__ import annotations
 
 import contextvars
+import functools
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -48,6 +49,8 @@ for _cls, _names in (
     for _name in _names:
         _SLOTS.setdefault(_name, {})[_cls] = vars(_cls)[_name].__get__
 
+_NAMED = (type, types.FunctionType, types.BuiltinFunctionType, functools._lru_cache_wrapper)
+"""Objects that say in which module they are, and under which name."""
 _TABLES = (dict, tuple, list, types.MappingProxyType)
 
 
@@ -185,7 +188,7 @@ class Finder:
         if isinstance(owner, type):  # a descriptor in C
             base = self._direct(owner)
             return None if base is None else (*base, ["own", value.__name__])
-        if isinstance(value, type | types.FunctionType | types.BuiltinFunctionType):
+        if isinstance(value, _NAMED):
             return self._by_name(value)
         return None
 
@@ -194,7 +197,7 @@ class Finder:
             module = vars(type)["__module__"].__get__(value)
             name = vars(type)["__qualname__"].__get__(value)
         else:
-            module, name = value.__module__, value.__qualname__
+            module, name = value.__module__, getattr(value, "__qualname__", None)
         if type(module) is not str or type(name) is not str or module not in sys.modules:
             return self._in_c(value) if isinstance(value, types.BuiltinFunctionType) else None
         path: list[Any] = [["module", module]]

@@ -16,13 +16,18 @@ from plait_bytecode_tracer.outside.graph_inputs import GraphInput
 from plait_bytecode_tracer.stored.codes import code_hash
 from plait_bytecode_tracer.stored.contents import Contents
 from plait_bytecode_tracer.stored.errors import NotStoredError
-from plait_bytecode_tracer.stored.expressions import constants_in, require_simple_body
+from plait_bytecode_tracer.stored.expressions import (
+    constants_in,
+    names_of_called,
+    require_simple_body,
+)
 from plait_bytecode_tracer.stored.guards import sets_in, write_guard
 from plait_bytecode_tracer.stored.literals import literal
 from plait_bytecode_tracer.stored.orders import require_no_order
 from plait_bytecode_tracer.stored.paths import Finder
 from plait_bytecode_tracer.stored.tables import Writer
 from plait_bytecode_tracer.tensors.random_ops import OPERATORS
+from plait_bytecode_tracer.values.cached_calls import FirstCall
 
 
 def stored(function: types.FunctionType, capture: Capture) -> dict[str, Any]:
@@ -44,6 +49,8 @@ def stored(function: types.FunctionType, capture: Capture) -> dict[str, Any]:
     writer = Writer(finder, contents, constants)
     written = [write_guard(writer, guard) for guard in guards]
     inputs = [writer.source(source) for source in capture.given]
+    reads = [[name, writer.source(source)] for name, source in capture.reads.sources.items()]
+    first_calls = [_first_call(writer, call) for call in capture.state.first_calls]
     used = dict.fromkeys(
         [*_used(writer, guards), *(n for line in capture.body for n in constants_in(line))]
     )
@@ -56,6 +63,8 @@ def stored(function: types.FunctionType, capture: Capture) -> dict[str, Any]:
         "sources": writer.sources,
         "guards": written,
         "inputs": [[n, *_shown(i)] for n, i in zip(inputs, capture.inputs, strict=True)],
+        "reads": reads,
+        "first_calls": first_calls,
         "body": list(capture.body),
         "is_plain_forward": capture.is_plain_forward,
         "seen": [[key, literal(now)] for key, now in capture.state.policy.found.items()],
@@ -75,13 +84,23 @@ def _require_plain(capture: Capture) -> None:
         "tensors that come to require gradients": bool(capture.required),
         "locks": bool(state.locks.taken),
         "tensor subclasses": bool(state.class_codes),
-        "values that are read after the graph": bool(capture.reads.sources),
+        "calls that keep results of tensors": bool(state.last_calls),
+        "calls of functions with caches that hold what they are given": None in state.first_calls,
         "random numbers of generators' own": not all(map(_is_repeated, nodes)),
     }
     for reason, holds in reasons.items():
         if holds:
             raise NotStoredError(reason)
-    require_simple_body(capture.body)
+    first_calls = [call for call in state.first_calls if call is not None]
+    called = names_of_called(first_calls, capture.guards, capture.reads, state.constants.objects)
+    require_simple_body(capture.body, called)
+
+
+def _first_call(writer: Writer, call: FirstCall | None) -> list[Any]:
+    assert call is not None, "refused before"
+    named = [[name, writer.key(value)] for name, value in call.kwargs.items()]
+    function = writer.number(call.function)
+    return [function, [writer.key(value) for value in call.args], named, literal(call.result)]
 
 
 def _is_repeated(node: fx.Node) -> bool:
