@@ -34,7 +34,7 @@ def results(module, folder, phase, seed):
 
 def main():
     wrong = []
-    for module in ("cases", "hard_cases", "gradient_cases"):
+    for module in ("cases", "hard_cases", "gradient_cases", "around_cases"):
         with tempfile.TemporaryDirectory() as folder:
             shutil.copytree(PROGRAMS, folder, dirs_exist_ok=True)
             for seed, phase in enumerate(PHASES):

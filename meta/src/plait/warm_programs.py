@@ -70,6 +70,7 @@ class StoredProgram:
     def data(self) -> dict[str, Any]:
         """As JSON. Raises NotStoredError."""
         from plait_fx_passes import (
+            OWN_OPERATORS,
             GraphTextError,
             is_direct,
             write_graphs,
@@ -79,6 +80,9 @@ class StoredProgram:
 
         record, trained = self._record, self.trained
         found: dict[str, Any] = {"library": self.library, "draws": _draws(record)}
+        with self._lock:
+            sources = [code.source or "" for code in self.codes.values()]
+        found["operators"] = sorted(o for o in OWN_OPERATORS if any(o in s for s in sources))
         try:
             if trained is not None:
                 found["written"] = _pairs(trained.written)
@@ -171,6 +175,7 @@ def restored_program(
     Raises:
         DiffersError: a library is not there.
     """
+    _load_operators(data["operators"])
     direct = load(data["library"])
     program = watched(_drawing(direct) if data["draws"] else direct)
     written = dict(data.get("written", ()))
@@ -183,6 +188,15 @@ def restored_program(
     from plait_fx_passes import read_surroundings, wrap_runtime
 
     return _once_at_most(wrap_runtime(read_surroundings(data["around"]), program, written))
+
+
+def _load_operators(names: Sequence[str]) -> None:
+    """Make operators of plait's own known to torch, which libraries call. Raises KeyError."""
+    if names:  # few programs need what has these
+        from plait_fx_passes import load_operator
+
+        for name in names:
+            load_operator(name)
 
 
 def _drawing(program: Runner) -> Runner:

@@ -72,6 +72,10 @@ if TYPE_CHECKING:
         refuse_open_surroundings,
         runner,
     )
+    from plait_fx_passes.own_operators import (
+        OWN_OPERATORS,
+        load_operator,
+    )
     from plait_fx_passes.passes.base import (
         Fuel,
         Pass,
@@ -288,6 +292,10 @@ else:
                 "refuse_open_surroundings",
                 "runner",
             ),
+            "plait_fx_passes.own_operators": (
+                "OWN_OPERATORS",
+                "load_operator",
+            ),
             "plait_fx_passes.passes.base": (
                 "Fuel",
                 "Pass",
@@ -429,6 +437,7 @@ __all__ = [
     "LOOP_PASSES",
     "MERGE_PRODUCTS",
     "NUMERIC_PASSES",
+    "OWN_OPERATORS",
     "PACKING_PASSES",
     "PACK_WEIGHTS",
     "QUANTIZED_LOOP_PASSES",
@@ -525,6 +534,7 @@ __all__ = [
     "is_written_variant",
     "journaled",
     "keep_all",
+    "load_operator",
     "memory_efficient",
     "moving_decompositions",
     "note_reads",

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 NOTHING, TENSOR, BITS, PRESENT, LIST, STRING = range(6)
 
-_TORCHS_OWN = ("aten::", "mkldnn::")
-"""How names of operators begin that have no effects of which torch's schemas do not tell."""
+_WITHOUT_EFFECTS = ("aten::", "mkldnn::", "plait_fx_passes::mkldnn_rnn_layer")
+"""How names of operators begin that have no effects of which their schemas do not tell: torch's
+own, and one that calls one of these in another mode."""
 _MEMORY_FORMATS = {
     "contiguous_format": 0,
     "preserve_format": 1,
@@ -58,7 +59,7 @@ class Encoded:
 
 def encode_call(call: CallExtern) -> Encoded:
     """Raises NotEncodable where only Python can make the call."""
-    if not call.op.startswith(_TORCHS_OWN):
+    if not call.op.startswith(_WITHOUT_EFFECTS):
         # An operator of the user's may print or count; where it raises, it must run once.
         raise NotEncodable(call.op)
     schema = overload_of(call)._schema
