@@ -6,6 +6,7 @@ As in `gradient_cases.py`: each case gives what makes a function and what is don
 import functools
 import logging
 import os
+import types
 from typing import Any, NamedTuple
 
 import torch
@@ -187,5 +188,222 @@ def case_recurrent_training_stays():
             return [*losses, *grads]
 
         return f, steps
+
+    return Steps(build)
+
+
+def model():
+    return nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 3))
+
+
+def trained(name, optimizer_of, before=lambda net, optimizer: None):
+    """Whole training steps, and what they leave; `name` tells their code from that of others."""
+
+    def build():
+        net = model()
+        optimizer = optimizer_of(net)
+        before(net, optimizer)
+        goal = torch.arange(4) % 3
+
+        def step(x):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(net(x), goal)
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        code = step.__code__.replace(co_name=name)
+        made = types.FunctionType(code, globals(), name, None, step.__closure__)
+
+        def steps(f):
+            losses = [f(X) for _ in range(4)]
+            kept = [each for state in optimizer.state.values() for each in state.values()]
+            tensors = [each for each in kept if isinstance(each, torch.Tensor)]
+            grads = [each.grad for each in net.parameters() if each.grad is not None]
+            return [*losses, *net.parameters(), *grads, *tensors]
+
+        return made, steps
+
+    return Steps(build)
+
+
+def triple(leaf):
+    leaf.grad.mul_(3)
+
+
+def case_step_of_sgd_stays():
+    return trained("sgd", lambda net: torch.optim.SGD(net.parameters(), lr=0.1))
+
+
+def case_step_of_sgd_with_momentum_stays():
+    return trained("momentum", lambda net: torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9))
+
+
+def case_rate_of_learning():
+    return trained("rate", lambda net: torch.optim.SGD(net.parameters(), lr=0.1 + PHASE))
+
+
+def case_parameter_that_is_frozen():
+    def freeze(net, optimizer):
+        net[0].weight.requires_grad_(not PHASE)
+
+    return trained(
+        "frozen", lambda net: torch.optim.SGD(net.parameters(), lr=0.1, foreach=False), freeze
+    )
+
+
+def case_hook_of_a_parameter():
+    def hooked(net, optimizer):
+        if PHASE:
+            net[0].weight.register_hook(lambda grad: grad * 2)
+
+    return trained("hook", lambda net: torch.optim.SGD(net.parameters(), lr=0.2), hooked)
+
+
+def case_hook_after_accumulation():
+    def hooked(net, optimizer):
+        if PHASE:
+            net[3].bias.register_post_accumulate_grad_hook(triple)
+
+    return trained("after", lambda net: torch.optim.SGD(net.parameters(), lr=0.3), hooked)
+
+
+def case_hook_of_an_optimizer():
+    def hooked(net, optimizer):
+        if PHASE:
+            optimizer.register_step_pre_hook(lambda *given: triple(net[0].weight))
+
+    return trained("optimizer", lambda net: torch.optim.SGD(net.parameters(), lr=0.4), hooked)
+
+
+def case_parameter_that_has_a_history():
+    def follow(net, optimizer):
+        if PHASE:
+            made = net[0].weight.detach().requires_grad_()
+            made.register_hook(lambda grad: grad * 2)
+            optimizer.param_groups[0]["params"][0] = net[0]._parameters["weight"] = made
+
+    return trained("history", lambda net: torch.optim.SGD(net.parameters(), lr=0.5), follow)
+
+
+def case_gradients_that_add_up_stay():
+    def build():
+        net = model()
+
+        def step(x):
+            net(x).square().mean().backward()
+            return x.sum()
+
+        def steps(f):
+            sums = [f(X) for _ in range(3)]
+            net.zero_grad()
+            return [*sums, f(X), *(each.grad for each in net.parameters())]
+
+        return step, steps
+
+    return Steps(build)
+
+
+class Counted(nn.Module):
+    """Keeps what it has seen."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = None
+        self.seen = {"all": torch.zeros(())}
+
+    def forward(self, x):
+        self.last = x.mean()
+        self.seen["all"] = self.seen["all"] + self.last
+        return x * 2
+
+
+def case_what_a_module_keeps_stays():
+    def build():
+        counted = Counted()
+
+        def steps(f):
+            found = [f(X), f(X + 1), f(X + 2)]
+            return [*found, counted.last, counted.seen["all"]]
+
+        return counted, steps
+
+    return Steps(build)
+
+
+def case_gradients_are_off_inside_stays():
+    def build():
+        net = model()
+
+        def step(x):
+            with torch.no_grad():
+                scale = net(x).mean()
+            return net(x).sum() * scale
+
+        def steps(f):
+            loss = f(X)
+            loss.backward()
+            return [loss, *(each.grad for each in net.parameters()), f(X).detach()]
+
+        return step, steps
+
+    return Steps(build)
+
+
+def case_mode_that_stays_switched():
+    def build():
+        def step(x):
+            torch.set_grad_enabled(False)
+            return x * 3
+
+        def steps(f):
+            x = X.clone().requires_grad_()
+            first, was = f(x), torch.is_grad_enabled()
+            torch.set_grad_enabled(True)
+            second = f(x)
+            torch.set_grad_enabled(True)
+            return [first.detach(), second.detach(), torch.tensor([was, second.requires_grad])]
+
+        return step, steps
+
+    return Steps(build)
+
+
+def case_autocast_inside_stays():
+    def build():
+        net = nn.Linear(6, 4)
+        with torch.no_grad():
+            for each in net.parameters():
+                each.round_()
+
+        def step(x):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return net(x)  # small integers: no rounding
+
+        def steps(f):
+            found = f(X.round())
+            found.sum().backward()
+            return [found, *(each.grad for each in net.parameters())]
+
+        return step, steps
+
+    return Steps(build)
+
+
+def case_gradients_of_gradients_across_modes_stay():
+    def build():
+        net = model()
+
+        def step(x):
+            with torch.no_grad():
+                scale = net(x).mean()
+            return net(x).square().sum() * scale
+
+        def steps(f):
+            x = X.clone().requires_grad_()
+            (slope,) = torch.autograd.grad(f(x), x, create_graph=True)
+            return [slope, *torch.autograd.grad(slope.square().sum(), [x, *net.parameters()])]
+
+        return step, steps
 
     return Steps(build)

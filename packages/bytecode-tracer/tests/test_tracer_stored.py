@@ -184,12 +184,29 @@ def keeps(x, found=[]):
     return x.sin()
 
 
-@pytest.mark.parametrize("function", [breaks, keeps])
+def prints(x):
+    print("here")
+    return x.sin()
+
+
+@pytest.mark.parametrize("function", [breaks, prints])
 def test_what_is_more_than_a_graph_and_its_results_is_not_stored(function, capsys):
     memory = Memory()
     compiled(function, memory)(torch.randn(3))
     assert memory.texts == []
     assert memory.refused
+
+
+def test_what_a_function_keeps_of_its_calls_is_stored():
+    memory = Memory()
+    for size in (1, 2):
+        keeps.__defaults__[0].clear()
+        function = compiled(keeps, memory)
+        x = torch.randn(3)
+        assert torch.equal(function(x), x.sin())
+        assert len(memory.texts) == 1
+        assert keeps.__defaults__[0][0] is x
+        assert traced(function) is (size == 1)
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
@@ -521,6 +538,41 @@ def test_only_calls_that_were_traced_come_after_a_graph():
     ):
         with pytest.raises(NotStoredError):
             require_simple_body((line,), {"_c1", "_b2"})
+
+
+def test_what_a_program_changes_is_written_after_a_graph_and_by_nothing_else():
+    constants = {"_c0": dict.__setitem__, "_c1": object.__setattr__, "_c2": setattr, "_c3": exec}
+    body = ("_c0(_b0, _c4, _out[1])", "_c1(_a0, 'last', _r0)", "_b1.grad = _out[0]")
+    require_simple_body(body, (), constants)
+    for line in ("_c2(_a0, 'x', _r0)", "_c3(_b0, _b1)", "_b1.data = _out[0]", "_c0(_b0, f(), _b1)"):
+        with pytest.raises(NotStoredError):
+            require_simple_body((line,), (), constants)
+
+
+def learns(x, leaf):
+    (x * leaf).sum().backward()
+    with torch.no_grad():
+        leaf -= 0.5 * leaf.grad
+
+
+def test_steps_with_gradients_are_stored():
+    memory = Memory()
+    found = []
+    for _ in range(2):
+        leaf = torch.ones(3, requires_grad=True)
+        step = compiled(learns, memory)
+        for _ in range(2):
+            step(torch.arange(3.0), leaf)
+        found.append((leaf.detach().clone(), leaf.grad, traced(step)))
+    assert memory.refused == []
+    (value, gradient, _), (again, repeated, is_traced) = found
+    assert torch.equal(value, again)
+    assert torch.equal(gradient, repeated)
+    assert not is_traced
+    hooked = torch.ones(3, requires_grad=True)
+    hooked.register_hook(lambda gradient: gradient * 10)
+    compiled(learns, memory)(torch.arange(3.0), hooked)
+    assert torch.equal(hooked.grad, 10 * torch.arange(3.0))
 
 
 @functools.lru_cache

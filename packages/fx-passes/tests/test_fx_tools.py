@@ -209,6 +209,17 @@ def test_folders_that_are_no_dumps_are_refused(tmp_path):
         load(tmp_path)
 
 
+def test_switches_of_modes_have_text():
+    graph = fx.Graph()
+    graph.call_function(torch._C._set_grad_enabled, (False,))
+    graph.call_function(torch.set_autocast_enabled, ("cpu", True))
+    graph.call_function(torch.clear_autocast_cache)
+    graph.output(graph.placeholder("x"))
+    again = read_graph(write_graph(graph)).graph
+    kept = [node.target for node in graph.nodes if node.op == "call_function"]
+    assert [node.target for node in again.nodes if node.op == "call_function"] == kept
+
+
 def test_modules_that_call_modules_have_no_text():
     gm = fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2)))
     with pytest.raises(GraphTextError, match="call_module"):

@@ -132,6 +132,8 @@ class TraceState:
     """The attributes of classes that are guarded."""
     code_guards: set[types.FunctionType] = field(default_factory=set)
     """Functions of torch's that nodes of the graph call."""
+    inlined: set[types.CodeType] = field(default_factory=set)
+    """The code of functions that were traced through."""
 
     # What most of the tracer asks of a trace. These are functions of the modules named here: a
     # method that called them would cost a call of its own, at every value and node.

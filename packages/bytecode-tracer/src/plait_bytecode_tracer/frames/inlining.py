@@ -113,6 +113,7 @@ def inline(
     if by_code is not None:
         names = function.__code__.co_freevars
         return by_code(frame, dict(zip(names, closure, strict=True)), args, kwargs)
+    frame.state.inlined.add(function.__code__)
     known_as = function.__name__, function.__qualname__
     target = Function(function.__code__, function.__globals__, closure, known_as)
     described = function.__code__

@@ -118,7 +118,8 @@ def _capture(
     if not all(type(line) is str for line in body):
         raise DiffersError("the entry has another form")
     try:
-        require_simple_body(body, names_of_called(called, guards, reads, reader.constants))
+        known = names_of_called(called, guards, reads, reader.constants)
+        require_simple_body(body, known, reader.constants)
     except NotStoredError as error:
         raise DiffersError(str(error)) from error
     return Capture(

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import ast
+import collections
 import contextvars
 import re
 import weakref
 from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from plait_bytecode_tracer.guards import Guard, Kind, Reads
 from plait_bytecode_tracer.stored.errors import NotStoredError
 from plait_bytecode_tracer.values.cached_calls import FirstCall
-from plait_bytecode_tracer.values.plain import all_distinct, is_empty, own_table
+from plait_bytecode_tracer.values.plain import (
+    all_distinct,
+    are_plain_leaves,
+    is_empty,
+    own_table,
+)
 
 CONSTANT = re.compile(r"_c\d+")
 _NAME = re.compile(r"_[ac]\d+")
 _READERS = (
-    *(own_table, is_empty, all_distinct, dict.__getitem__, dict.__contains__),
-    weakref.ref.__call__,
+    *(own_table, is_empty, all_distinct, are_plain_leaves),
+    *(dict.__getitem__, dict.__contains__, weakref.ref.__call__),
 )
 """What generated code calls."""
-_ATTRIBUTES = frozenset({"__defaults__", "__dict__", "__code__", "__kwdefaults__", "cell_contents"})
+_ATTRIBUTES = frozenset(
+    {"__defaults__", "__dict__", "__code__", "__kwdefaults__", "cell_contents", "is_leaf"}
+)
 _NODES = (
     *(ast.Expression, ast.Load, ast.Constant, ast.Subscript, ast.Compare, ast.Is, ast.IsNot),
     *(ast.UnaryOp, ast.Not, ast.In, ast.NotIn, ast.Eq),
@@ -30,11 +39,22 @@ _VALUE = r"(_out\[\d+\]|_[abcr]\d+)"
 _VALUES = rf"({_VALUE}(, {_VALUE})*,?)?"
 _LINE = re.compile(
     rf"return {_VALUE}|_r\d+ = (\(\)|\[\]|\{{\}}|\({_VALUES}\))|"
-    rf"_r\d+\.extend\(\[{_VALUES}\]\)|_r\d+\[_c\d+\] = {_VALUE}"
+    rf"_r\d+\.extend\(\[{_VALUES}\]\)|_r\d+\[_c\d+\] = {_VALUE}|_[ab]\d+\.grad = {_VALUE}"
 )
-"""What may come after a graph: tuples, lists and dicts of what there is are made, and returned."""
+"""What may come after a graph: tuples, lists and dicts of what there is are made, and returned, and
+the gradients of tensors are set."""
 _CALL = re.compile(rf"(_[bc]\d+)\(((\w+=)?{_VALUE}(, (\w+=)?{_VALUE})*)?\)")
 """A call without a result."""
+_WRITE = re.compile(
+    rf"(_c\d+)\({_VALUE}, "
+    rf"(slice\(None\), \[{_VALUES}\]|'\w+', {_VALUE}|{_VALUE}(, {_VALUE})?)\)"
+)
+"""A call that changes an object."""
+_WRITERS = (
+    *(dict.__setitem__, dict.__delitem__, list.__setitem__, object.__setattr__),
+    *(collections.OrderedDict.__setitem__, collections.OrderedDict.__delitem__),
+)
+"""What such calls call: what they are given is as the trace has had it, and the guards say."""
 
 
 def constants_in(code: str) -> list[str]:
@@ -53,12 +73,17 @@ def require_reading(code: str, constants: Mapping[str, object]) -> None:
             raise NotStoredError(f"the expression {code}")
 
 
-def require_simple_body(body: Any, called: Collection[str] = ()) -> None:
+def require_simple_body(
+    body: Any, called: Collection[str] = (), constants: Mapping[str, object] = MappingProxyType({})
+) -> None:
     """Refuse what comes after a graph, but that its outputs are returned, in containers that are
-    made for them, and calls of constants of which the names are given. Raises NotStoredError."""
+    made for them, or put where the program puts them, and calls of what has one of the given
+    names. Raises NotStoredError."""
+    writers = {name for name, value in constants.items() if any(value is w for w in _WRITERS)}
     for line in body:
-        call = _CALL.fullmatch(line)
-        if not _LINE.fullmatch(line) and (call is None or call[1] not in called):
+        call, write = _CALL.fullmatch(line), _WRITE.fullmatch(line)
+        is_known = (call and call[1] in called) or (write and write[1] in writers)
+        if not is_known and not _LINE.fullmatch(line):
             raise NotStoredError(f"what the call does after its graph: {line}")
 
 

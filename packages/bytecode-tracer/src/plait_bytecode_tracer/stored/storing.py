@@ -39,7 +39,11 @@ def stored(function: types.FunctionType, capture: Capture) -> dict[str, Any]:
     guards = capture.guards
     sets = sets_in(guards)
     functions = [function, *_inlined(guards)]
+    state = capture.state
+    called = {each for each in state.code_guards if each.__code__ not in state.inlined}
     for each in functions:
+        if each in called:
+            continue  # a node calls it: nothing was read of how it goes on
         require_no_order(each.__code__, str(each.__module__), sets)
     constants = capture.state.constants.objects
     contents = Contents()
@@ -80,7 +84,6 @@ def _require_plain(capture: Capture) -> None:
         "random generators that are set": capture.preparation is not None,
         "sizes that are symbolic": state.symbols is not None,
         "checks of data": state.has_checks,
-        "modes that are switched": state.ambient.is_switched,
         "tensors that come to require gradients": bool(capture.required),
         "locks": bool(state.locks.taken),
         "tensor subclasses": bool(state.class_codes),
@@ -93,7 +96,7 @@ def _require_plain(capture: Capture) -> None:
             raise NotStoredError(reason)
     first_calls = [call for call in state.first_calls if call is not None]
     called = names_of_called(first_calls, capture.guards, capture.reads, state.constants.objects)
-    require_simple_body(capture.body, called)
+    require_simple_body(capture.body, called, state.constants.objects)
 
 
 def _first_call(writer: Writer, call: FirstCall | None) -> list[Any]:

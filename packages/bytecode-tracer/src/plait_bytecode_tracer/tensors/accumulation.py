@@ -58,13 +58,3 @@ def _has_no_gaps(tensor: torch.Tensor) -> bool:
             return False
         expected = step * size
     return True
-
-
-def are_plain_leaves(*tensors: torch.Tensor) -> bool:
-    """Whether autograd has made none of these tensors, and calls nobody for their gradients."""
-    for tensor in tensors:  # a guard of each call, for each parameter: a loop takes half the time
-        if not tensor.is_leaf or tensor._backward_hooks or tensor._post_accumulate_grad_hooks:
-            return False
-        if getattr(tensor, "grad_dtype", tensor.dtype) is not tensor.dtype:
-            return False
-    return True

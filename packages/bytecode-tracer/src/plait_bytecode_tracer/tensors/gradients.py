@@ -10,7 +10,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.state import TraceState
-from plait_bytecode_tracer.tensors.accumulation import are_plain_leaves
+from plait_bytecode_tracer.values.plain import are_plain_leaves
 from plait_bytecode_tracer.values.variables import TensorVariable, Variable, is_none
 
 

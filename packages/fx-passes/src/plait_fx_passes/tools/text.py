@@ -2,9 +2,9 @@
 
 Each call is a line that Python can run, ``add = torch.ops.aten.add.Tensor(x, 1)``. Reading parses
 these lines and looks each name up among what a graph may call: operators that are registered,
-``operator``'s functions, functions of torch that make tensors of numbers, and functions and methods
-of torch that take tensors (those that ``torch.overrides`` lists). Nothing is evaluated or imported,
-so text from elsewhere can say nothing but calls of these.
+``operator``'s functions, functions of torch that make tensors of numbers or switch gradients and
+autocast, and functions and methods of torch that take tensors (those that ``torch.overrides``
+lists). Nothing is evaluated or imported, so text from elsewhere can say nothing but calls of these.
 """
 
 from __future__ import annotations
@@ -37,6 +37,17 @@ _FACTORIES = (
     "zeros",
 )
 """Functions of torch that make tensors of numbers."""
+_MODES = {
+    torch._C._set_grad_enabled: "torch._C._set_grad_enabled",
+    **{
+        getattr(torch, name): f"torch.{name}"
+        for name in (
+            *("set_autocast_enabled", "set_autocast_dtype", "set_autocast_cache_enabled"),
+            *("clear_autocast_cache", "autocast_increment_nesting", "autocast_decrement_nesting"),
+        )
+    },
+}
+"""Functions that switch gradients and autocast on and off, as graphs do that are captured."""
 _TOUCHES_FILES = ("from_file", "_from_file")
 
 
@@ -260,7 +271,7 @@ def _torch_names() -> dict[Callable[..., Any], str]:
     """The functions of torch that take tensors, with the names they are found under."""
     from torch.overrides import get_overridable_functions
 
-    found: dict[Callable[..., Any], str] = {}
+    found: dict[Callable[..., Any], str] = dict(_MODES)
     for space, functions in get_overridable_functions().items():
         prefix = getattr(space, "__name__", type(space).__name__)
         where = "torch.Tensor" if space is torch.Tensor else prefix
