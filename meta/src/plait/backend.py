@@ -312,11 +312,14 @@ class GraphCompiler:
             assert later is not None, "asked only where there is a thread to compile"
             return later.work(f"{name}.{next(numbers)}", compile_it, forked)
 
-        return ByShape(
+        made = ByShape(
             *(captured, compile_one, otherwise, limit),
             open_first=self._open_first,
             later=None if later is None else begin,
         )
+        if self.warm is not None:
+            made.told = partial(self.warm.compiled_with_numbers, captured)
+        return made
 
     def _with_numbers(
         self,

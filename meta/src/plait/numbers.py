@@ -38,6 +38,8 @@ class Split:
 
     graph: fx.GraphModule
     compute: Callable[..., Sequence[float]]
+    arithmetic: fx.Graph
+    """What `compute` runs."""
 
 
 def split_numbers(captured: fx.GraphModule) -> Split | None:
@@ -49,8 +51,8 @@ def split_numbers(captured: fx.GraphModule) -> Split | None:
         return None
     if not _on_cpu(captured):
         return None
-    compute = _compute(captured, given, numbers, used)
-    return Split(_tensors(captured, numbers, used), compute)
+    computing = _computing(given, numbers, used)
+    return Split(_tensors(captured, numbers, used), computing.forward, computing.graph)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +134,9 @@ def _on_cpu(captured: fx.GraphModule) -> bool:
     return all(value.device.type == "cpu" for value in values if isinstance(value, torch.Tensor))
 
 
-def _compute(
-    captured: fx.GraphModule,
-    given: Sequence[fx.Node],
-    numbers: dict[fx.Node, None],
-    used: Sequence[fx.Node],
-) -> Callable[..., Sequence[float]]:
+def _computing(
+    given: Sequence[fx.Node], numbers: dict[fx.Node, None], used: Sequence[fx.Node]
+) -> fx.GraphModule:
     """A Python function of the given numbers that returns the used ones."""
     import torch
     from torch import fx
@@ -147,9 +146,7 @@ def _compute(
     for node in (*given, *(each for each in numbers if each not in set(given))):
         copies[node] = graph.node_copy(node, copies.__getitem__)
     graph.output(tuple(copies[node] for node in used))
-    made = fx.GraphModule(torch.nn.Module(), graph)
-    found: Callable[..., Sequence[float]] = made.forward
-    return found
+    return fx.GraphModule(torch.nn.Module(), graph)
 
 
 def _tensors(

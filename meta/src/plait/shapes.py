@@ -18,7 +18,7 @@ from plait.numbers import Split, is_float, split_numbers
 from plait.record import Runner
 from plait.replay import at_user_lines
 from plait.symbolic import Fits, FixedSizesError, open_sizes
-from plait_utils import get_logger
+from plait_utils import dataclass, get_logger
 from plait_utils.checks import CheckFailedError
 
 if TYPE_CHECKING:
@@ -47,6 +47,15 @@ def is_symbolic(captured: fx.GraphModule) -> bool:
 
 class NumbersRefusedError(Exception):
     """A graph cannot be compiled for floats that differ from call to call."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumbersApart:
+    """What a program is given of a graph's inputs: tensors, and what is computed of the floats."""
+
+    tensors: tuple[int, ...]
+    floats: tuple[int, ...]
+    split: Split
 
 
 class ByShape:
@@ -94,6 +103,8 @@ class ByShape:
         self._numbers = tuple(n for n, node in nodes if not _is_tensor(node))
         self._floats = tuple(n for n, node in nodes if is_float(node))
         self._integers = tuple(n for n in self._numbers if n not in set(self._floats))
+        self.told: Callable[[NumbersApart], None] | None = None
+        """Is told once a program is compiled that serves all calls, whatever floats they give."""
         self._depends_on_data = has_data_sizes(captured)
         self._split = split_numbers(captured)
         """What computes the floats that are given to the program; None where they are constants."""
@@ -167,13 +178,20 @@ class ByShape:
                 return self._rest
             if split is not None and self._split is not None:
                 try:
-                    return self._made(inputs, split)
+                    made = self._made(inputs, split)
+                    self._tell(split)
+                    return made
                 except NumbersRefusedError as refused:
                     get_logger("compile").info("floats are constants: %s", refused)
                     self._split = None
                     self._runs.clear()
                     self._open.clear()
             return self._made(inputs, None)
+
+    def _tell(self, split: Split) -> None:
+        """Tell of a program that is given floats, where all else is the same in each call."""
+        if self.told is not None and not self._sized and not self._integers:
+            self.told(NumbersApart(self._tensors, self._floats, split))
 
     def _compiled_later(
         self,

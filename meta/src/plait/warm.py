@@ -40,7 +40,10 @@ from plait_utils.background import start_in_background
 from plait_utils.quiet import wait_until_quiet
 
 if TYPE_CHECKING:
+    from torch import fx
+
     from plait.backend import GraphCompiler
+    from plait.shapes import NumbersApart
     from plait.warm_programs import StoredProgram
     from plait_bytecode_tracer import Capture
     from plait_fx_passes import Ready
@@ -137,6 +140,8 @@ class _Begun:
     """The specialisation as data."""
     refusal: str | None = None
     """Why there is none."""
+    facts: dict[str, str] | None = None
+    """Under which circumstances it was made, where its graph is compiled when it is called."""
 
 
 class WarmStart:
@@ -152,6 +157,8 @@ class WarmStart:
         self._compiler = compiler
         self._lock = threading.Lock()
         self._begun: _Begun | None = None
+        self._waiting: _Begun | None = None
+        """What was captured last whose graph is compiled when it is called."""
         self._taken: set[int] = set()
         """The slots whose entries are in use, or of use to others."""
 
@@ -211,18 +218,39 @@ class WarmStart:
         if begun is None:
             return
         try:
-            program = self._program(begun.capture)
+            waits = begun.capture.state.symbols is not None
+            program = None if waits else self._program(begun.capture)
             self.describe()
             if begun.entry is None:
                 raise NotStoredError(begun.refusal or "nothing was captured")
             facts = circumstances(self._compiler.request, begun.function)
-            self._store(facts, begun.entry, program)
+            if program is None:
+                begun.facts, self._waiting = facts, begun
+            else:
+                self._store(facts, begun.entry, program)
         except (NotStoredError, PlaitError) as error:
             self._tell(f"not stored for a warm start: {error}", logged=False)
         except OSError as error:
             get_logger("compile").warning("nothing is stored for a warm start: %s", error)
         finally:
             self._begun = None
+
+    def compiled_with_numbers(self, graph: fx.GraphModule, apart: NumbersApart) -> None:
+        """A graph that takes floats was compiled, once and for all of them."""
+        with self._lock:
+            begun = self._waiting
+            if begun is None or begun.capture.graph_module is not graph:
+                return
+            self._waiting = None
+        try:
+            records = [each for each in self._compiler.graphs if each.origin is graph]
+            if len(records) != 1 or begun.entry is None or begun.facts is None:
+                raise NotStoredError("the graph was compiled several times")
+            from plait.warm_programs import StoredProgram
+
+            self._store(begun.facts, begun.entry, StoredProgram(records[0], apart))
+        except (NotStoredError, PlaitError) as error:
+            self._tell(f"not stored for a warm start: {error}", logged=False)
 
     def _tell(self, text: str, *, logged: bool = True) -> None:
         if logged:

@@ -407,3 +407,157 @@ def case_gradients_of_gradients_across_modes_stay():
         return step, steps
 
     return Steps(build)
+
+
+def adam(net, **settings):
+    return torch.optim.AdamW(net.parameters(), **{"lr": 0.1, **settings})
+
+
+def case_step_of_adam_stays():
+    return trained("adam", adam)
+
+
+def case_step_of_adam_one_by_one_stays():
+    return trained("single", lambda net: adam(net, foreach=False))
+
+
+def case_averages_of_adam():
+    return trained("averages", lambda net: adam(net, betas=(0.9 - PHASE / 4, 0.99)))
+
+
+def case_largest_averages_of_adam():
+    return trained("largest", lambda net: adam(net, amsgrad=bool(PHASE)))
+
+
+def case_steps_that_came_before_stay():
+    """Their number is read from tensors, and given to the program."""
+
+    def begun(net, optimizer):
+        for parameter in net.parameters():
+            optimizer.state[parameter] = {
+                "step": torch.tensor(5.0 + 300 * PHASE),
+                "exp_avg": torch.full_like(parameter, 0.1),
+                "exp_avg_sq": torch.full_like(parameter, 0.2),
+            }
+
+    return trained("begun", adam, begun)
+
+
+def case_steps_beyond_what_is_exact_stay():
+    def begun(net, optimizer):
+        for parameter in net.parameters():
+            optimizer.state[parameter] = {
+                "step": torch.tensor(5.0 + (PHASE << 24)),
+                "exp_avg": torch.full_like(parameter, 0.1),
+                "exp_avg_sq": torch.full_like(parameter, 0.2),
+            }
+
+    return trained("exact", adam, begun)
+
+
+def case_steps_below_nothing():
+    """Nothing is divided by zero where the other world has counted from elsewhere."""
+
+    def begun(net, optimizer):
+        for parameter in net.parameters():
+            optimizer.state[parameter] = {
+                "step": torch.tensor(5.0 - 6 * PHASE),
+                "exp_avg": torch.full_like(parameter, 0.1),
+                "exp_avg_sq": torch.full_like(parameter, 0.2),
+            }
+
+    def build():
+        net = model()
+        optimizer = adam(net)
+        begun(net, optimizer)
+
+        def below(x):
+            optimizer.zero_grad()
+            loss = net(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        def steps(f):
+            try:
+                return [f(X), *net.parameters()]
+            except ZeroDivisionError:
+                return [torch.zeros(1)]
+
+        return below, steps
+
+    return Steps(build)
+
+
+def case_rates_of_a_schedule():
+    def build():
+        net = model()
+        optimizer = adam(net)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.9**step)
+
+        def scheduled(x):
+            optimizer.zero_grad()
+            loss = net(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        def steps(f):
+            losses = []
+            for _ in range(6):
+                losses.append(f(X))
+                schedule.step()
+            return [*losses, *net.parameters()]
+
+        return scheduled, steps
+
+    return Steps(build)
+
+
+def case_number_that_is_given_stays():
+    def build():
+        def scaled_by(x, factor):
+            return x * factor + factor / 3
+
+        def steps(f):
+            factors = (0.5, 1.5 + PHASE, -2.5, float("inf"), 1e300)
+            return [f(X, factor).nan_to_num() for factor in factors]
+
+        return scaled_by, steps
+
+    return Steps(build)
+
+
+def case_number_that_decides():
+    def build():
+        def decided(x, factor):
+            return x * factor if factor > 1 + 2 * PHASE else x - factor
+
+        def steps(f):
+            factors = (0.5, 2.5, 1.5, 4.5, float("nan"))
+            return [f(X, factor).nan_to_num() for factor in factors]
+
+        return decided, steps
+
+    return Steps(build)
+
+
+def case_number_that_gradients_flow_by():
+    def build():
+        net = model()
+
+        def scaled_loss(x, factor):
+            return net(x).square().mean() * factor
+
+        def steps(f):
+            for factor in (0.5, 1.5, 2.5):
+                f(X, factor).backward()
+            return gradients(net)
+
+        return scaled_loss, steps
+
+    return Steps(build)
+
+
+def gradients(net):
+    return [each.grad for each in net.parameters()]

@@ -29,6 +29,7 @@ from plait_bytecode_tracer.stored import (
 from plait_bytecode_tracer.stored.contents import Contents
 from plait_bytecode_tracer.stored.expressions import require_reading, require_simple_body
 from plait_bytecode_tracer.stored.literals import literal, value_of
+from plait_bytecode_tracer.stored.numbers import read_reader, read_relation
 from plait_bytecode_tracer.stored.orders import require_no_order
 from plait_bytecode_tracer.stored.paths import Finder, follow
 
@@ -573,6 +574,71 @@ def test_steps_with_gradients_are_stored():
     hooked.register_hook(lambda gradient: gradient * 10)
     compiled(learns, memory)(torch.arange(3.0), hooked)
     assert torch.equal(hooked.grad, 10 * torch.arange(3.0))
+
+
+def counts(x, steps):
+    steps += 1
+    return x * 0.5 ** steps.item()
+
+
+def test_numbers_that_are_read_of_tensors_are_stored_with_what_is_asked_of_them():
+    memory = Memory()
+    x = torch.ones(3, dtype=torch.float64)
+    for is_stored in (False, True):
+        function = compiled(counts, memory)
+        for number in (1.0, 5.0, 6.0, float(1 << 24), -3.0):
+            steps, expected = torch.tensor(number), torch.tensor(number)
+            assert torch.equal(function(x, steps), counts(x, expected))
+            assert torch.equal(steps, expected)
+        assert traced(function) is not is_stored
+    assert memory.refused == []
+
+
+def halves(x, factor):
+    return x / factor if factor > 2 else x * factor
+
+
+def test_relations_of_numbers_hold_for_stored_entries():
+    memory = Memory()
+    for _ in range(2):
+        function = compiled(halves, memory)
+        for factor in (3.0, 4.0, 5.0, 1.0, 1.5, 2.5):
+            assert torch.equal(function(torch.ones(3), factor), halves(torch.ones(3), factor))
+    assert not traced(function)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ["leaf", 0, "", 0],
+        ["applied", "__import__('os')", []],
+        ["applied", "{0} < {1}", [["constant", 1]]],
+        ["applied", "{f}({0})", [["constant", 1]]],
+        ["applied", "{0.real}", [["constant", 1]]],
+        ["applied", "x", []],
+        ["applied", "{0}", [["constant", ["bytes", 3]]]],
+        ["applied", "{0}", [["leaf", 0, "data_ptr", 0]]],
+        ["applied", "{0}"],
+        None,
+    ],
+)
+def test_other_relations_are_refused(data):
+    with pytest.raises(DiffersError):
+        read_relation(data, lambda number: None)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ["eval", [], ["tuple", []]],
+        ["count", [["__reduce__", ["tuple", []], []]], ["tuple", [1, 2]]],
+        ["read", [["add_", 1, []]], ["tuple", []]],
+        ["read", [], ["tuple", ["text"]]],
+    ],
+)
+def test_other_readers_are_refused(data):
+    with pytest.raises(DiffersError):
+        read_reader(*data)
 
 
 @functools.lru_cache

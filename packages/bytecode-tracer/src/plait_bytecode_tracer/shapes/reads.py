@@ -20,16 +20,16 @@ from plait_bytecode_tracer.frames.frame import constant
 from plait_bytecode_tracer.outside.generators import is_awaited
 from plait_bytecode_tracer.shapes.expressions import Computed, Leaf, leaves, render, shown
 from plait_bytecode_tracer.shapes.marks import Mark
+from plait_bytecode_tracer.shapes.readers import METHODS, Change, Place, count, read
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.values import constant_tensor
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import SymbolVariable, TensorVariable, Variable
 from plait_utils import dataclass
 
-_METHODS = ("add_", "sub_", "mul_", "div_", "fill_", "zero_")
 _CHANGES: dict[Any, str] = {
-    **{name: name for name in _METHODS},
-    **{getattr(torch.Tensor, name): name for name in _METHODS},
+    **{name: name for name in METHODS},
+    **{getattr(torch.Tensor, name): name for name in METHODS},
     **{getattr(operator, f"i{n}"): f"{n}_" for n in ("add", "sub", "mul")},
     operator.itruediv: "div_",
 }
@@ -42,22 +42,6 @@ _MOST_ADDED = 1 << 10
 _EXACT = {torch.float32: float(1 << 23), torch.float64: float(1 << 52)}
 """Whole numbers below these stay exact in an element type when a few are added."""
 _SIGNS = {"add_": "+", "sub_": "-", "mul_": "*", "div_": "/"}
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Stands for a number that differs from call to call, by its position among these."""
-
-    position: int
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A method that changes a tensor, and what it was given."""
-
-    method: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -126,26 +110,6 @@ def _added(change: Change) -> int | None:
         return None
     amount = given * alpha
     return int(amount) if abs(amount) < _MOST_ADDED and amount == int(amount) else None
-
-
-def count(changes: tuple[Change, ...], added: float, limit: float, tensor: torch.Tensor) -> Any:
-    """`read`, of a tensor to which whole numbers are added: exact while it holds a small one."""
-    value: float = tensor.item()
-    if -limit < value < limit and value.is_integer():
-        return value + added
-    return read(changes, tensor)
-
-
-def read(changes: tuple[Change, ...], tensor: torch.Tensor, *numbers: Any) -> Any:
-    """The number that a tensor of one element holds after some changes."""
-    if not changes:
-        return tensor.item()
-    with torch.no_grad(), torch._C._DisableAutocast():
-        copy = tensor.detach().clone()
-        for change in changes:
-            given = [numbers[a.position] if isinstance(a, Place) else a for a in change.args]
-            getattr(copy, change.method)(*given, **change.kwargs)
-    return copy.item()
 
 
 def _code(state: TraceState, number: SymbolVariable) -> str:

@@ -152,6 +152,9 @@ def _input(
     node = graph.placeholder(f"input_{len(graph.nodes)}")
     kind = value_of(dtype)
     sizes = listed(shape)
+    if kind is None:
+        node.meta.update(val=0.0, source=str(shown))
+        return GraphInput(reader.source(number), node, None)
     if type(kind) is not torch.dtype or not all(type(s) is int and s >= 0 for s in sizes):
         raise DiffersError("an input that is none")
     node.meta["val"] = torch.empty(sizes, dtype=kind, device="meta")

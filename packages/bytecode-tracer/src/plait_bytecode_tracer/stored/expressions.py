@@ -13,6 +13,7 @@ from typing import Any
 
 from plait_bytecode_tracer.guards import Guard, Kind, Reads
 from plait_bytecode_tracer.stored.errors import NotStoredError
+from plait_bytecode_tracer.stored.numbers import is_reader
 from plait_bytecode_tracer.values.cached_calls import FirstCall
 from plait_bytecode_tracer.values.plain import (
     all_distinct,
@@ -113,7 +114,8 @@ def _is_reading(node: ast.AST, constants: Mapping[str, object]) -> bool:
             return name in _ATTRIBUTES
         case ast.Call(func=ast.Name(id=name), keywords=[]):
             called = constants.get(name)
-            return name == "type" or any(called is each for each in _READERS)
+            is_known = name == "type" or is_reader(called)
+            return is_known or any(called is each for each in _READERS)
         case ast.Call(func=ast.Attribute(attr="get"), keywords=[]):
             return True
     return isinstance(node, _NODES)

@@ -16,6 +16,7 @@ from plait_bytecode_tracer.guards import (
     Guard,
     Kind,
     Mode,
+    Relation,
     StoragePattern,
     TensorFacts,
     class_attribute,
@@ -25,6 +26,7 @@ from plait_bytecode_tracer.outside.mode_reads import forward_level
 from plait_bytecode_tracer.stored.errors import DiffersError, NotStoredError
 from plait_bytecode_tracer.stored.expressions import require_reading
 from plait_bytecode_tracer.stored.literals import is_literal, literal, value_of
+from plait_bytecode_tracer.stored.numbers import read_relation, write_relation
 from plait_bytecode_tracer.stored.orders import OF_PROCESSES
 from plait_bytecode_tracer.stored.paths import follow, shown
 from plait_bytecode_tracer.stored.tables import Reader, Writer, listed
@@ -346,6 +348,15 @@ def _read_python(reader: Reader, source: Source | None, data: Any) -> object:
     return data
 
 
+def _write_relation(writer: Writer, guard: Guard) -> Any:
+    assert isinstance(guard.expected, Relation)
+    return write_relation(guard.expected, writer.source)
+
+
+def _read_relation(reader: Reader, source: Source | None, data: Any) -> object:
+    return read_relation(data, reader.source)
+
+
 _FORMS: dict[Kind, Form] = {
     Kind.IDENTITY: Form(_write_object, _read_object),
     Kind.TYPE: Form(_write_type, _read_type),
@@ -364,5 +375,6 @@ _FORMS: dict[Kind, Form] = {
     Kind.DISTINCT: Form(_write_distinct, _read_distinct),
     Kind.MODE: Form(_write_mode, _read_mode),
     Kind.PYTHON: Form(_write_python, _read_python),
+    Kind.RELATION: Form(_write_relation, _read_relation),
 }
-"""What is not here, as relations of symbolic sizes and values of tensors, is not stored."""
+"""What is not here, as values of tensors, is not stored."""

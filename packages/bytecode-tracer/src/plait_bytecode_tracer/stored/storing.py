@@ -82,7 +82,6 @@ def _require_plain(capture: Capture) -> None:
     reasons = {
         "a graph break": capture.graph_break is not None or capture.continuation is not None,
         "random generators that are set": capture.preparation is not None,
-        "sizes that are symbolic": state.symbols is not None,
         "checks of data": state.has_checks,
         "tensors that come to require gradients": bool(capture.required),
         "locks": bool(state.locks.taken),
@@ -153,10 +152,14 @@ def _used(writer: Writer, guards: tuple[Guard, ...]) -> Iterator[str]:
 
 
 def _shown(graph_input: GraphInput) -> list[Any]:
-    """What a report tells of an input: its dtype and shape."""
+    """What a report tells of an input: its dtype and shape; no dtype of a float."""
     fake = graph_input.node.meta["val"]
+    if isinstance(fake, float | torch.SymFloat):
+        return [None, [], str(graph_input.node.meta.get("source", ""))]
     if not isinstance(fake, torch.Tensor):
-        raise NotStoredError("numbers that the graph takes")
+        raise NotStoredError("integers that the graph takes")
+    if fake._has_symbolic_sizes_strides:
+        raise NotStoredError("sizes that are symbolic")
     return [literal(fake.dtype), list(fake.shape), str(graph_input.node.meta.get("source", ""))]
 
 

@@ -11,6 +11,7 @@ from plait_bytecode_tracer.stored.contents import Contents
 from plait_bytecode_tracer.stored.errors import DiffersError, NotStoredError
 from plait_bytecode_tracer.stored.expressions import require_reading
 from plait_bytecode_tracer.stored.literals import is_literal, literal, value_of
+from plait_bytecode_tracer.stored.numbers import is_reader, read_reader, write_reader
 from plait_bytecode_tracer.stored.paths import Finder, Path, follow, shown
 from plait_bytecode_tracer.values.plain import own_table
 from plait_bytecode_tracer.values.sources import Access, Source
@@ -44,6 +45,8 @@ class Writer:
         made: Any
         if is_literal(value) and type(value) is not tuple:
             made = ["literal", literal(value)]
+        elif is_reader(value):
+            made = ["reader", *write_reader(value)]
         else:
             made = ["at", list(self._path(value, source)), self.contents.of(value)]
         self._numbers[id(value)] = number = len(self.objects)
@@ -169,6 +172,8 @@ class Reader:
         kind, *rest = listed(data)
         if kind == "literal" and len(rest) == 1:
             return value_of(rest[0])
+        if kind == "reader" and len(rest) == 3:
+            return read_reader(*rest)
         if kind != "at" or len(rest) != 2:
             raise DiffersError("an object of an unknown kind")
         path, content = rest
