@@ -321,3 +321,14 @@ def test_memory_by_open_sizes_is_told_as_a_formula():
     fast(torch.randn(5, 33))
     (told,) = [e for e in plait.report(fast).graphs[0].planned if e.startswith("memory")]
     assert "by the sizes of its inputs" in told
+
+
+def test_temporaries_of_open_sizes_are_told_where_the_most_memory_is_known():
+    def added(x):
+        x.add_(x.shape[0])
+        return x.sum(0)
+
+    compiled = plait.compile(added)
+    for size in (4, 5, 9):
+        compiled(torch.ones(size, 6))
+    assert "bytes for a call" in str(plait.report(compiled))

@@ -318,7 +318,7 @@ class GraphCompiler:
             later=None if later is None else begin,
         )
         if self.warm is not None:
-            made.told = partial(self.warm.compiled_with_numbers, captured)
+            made.told = partial(self.warm.compiled_in_call, captured)
         return made
 
     def _with_numbers(

@@ -31,7 +31,10 @@ _VARIABLES = (
     *("ONEDNN", "OPENBLAS", "PLAIT", "PYTORCH", "TORCH", "TRANSFORMERS", "TRITON"),
 )
 """How environment variables begin that torch, its libraries and plait read."""
-_WITHOUT_EFFECT = frozenset({"PLAIT_CACHE_DIR", "PLAIT_DUMP_DIR", "PLAIT_LOG"})
+_WITHOUT_EFFECT = frozenset(
+    {"PLAIT_CACHE_DIR", "PLAIT_DUMP_DIR", "PLAIT_LOG", "TORCHINDUCTOR_CACHE_DIR"}
+)
+"""Those that say where files are; torch sets the last, where something imports its own compiler."""
 
 
 def circumstances(request: CompileRequest, function: types.FunctionType) -> dict[str, str]:

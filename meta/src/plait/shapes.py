@@ -50,12 +50,15 @@ class NumbersRefusedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class NumbersApart:
-    """What a program is given of a graph's inputs: tensors, and what is computed of the floats."""
+class Served:
+    """For which inputs of its graph a program is right, and what it is given of them: tensors, and
+    what is computed of the floats."""
 
     tensors: tuple[int, ...]
     floats: tuple[int, ...]
-    split: Split
+    split: Split | None
+    conditions: str | None
+    """A Python function of the inputs."""
 
 
 class ByShape:
@@ -103,8 +106,8 @@ class ByShape:
         self._numbers = tuple(n for n, node in nodes if not _is_tensor(node))
         self._floats = tuple(n for n, node in nodes if is_float(node))
         self._integers = tuple(n for n in self._numbers if n not in set(self._floats))
-        self.told: Callable[[NumbersApart], None] | None = None
-        """Is told once a program is compiled that serves all calls, whatever floats they give."""
+        self.told: Callable[[Served], None] | None = None
+        """Is told of a program that serves calls with other sizes or floats, too."""
         self._depends_on_data = has_data_sizes(captured)
         self._split = split_numbers(captured)
         """What computes the floats that are given to the program; None where they are constants."""
@@ -178,9 +181,7 @@ class ByShape:
                 return self._rest
             if split is not None and self._split is not None:
                 try:
-                    made = self._made(inputs, split)
-                    self._tell(split)
-                    return made
+                    return self._made(inputs, split)
                 except NumbersRefusedError as refused:
                     get_logger("compile").info("floats are constants: %s", refused)
                     self._split = None
@@ -188,10 +189,12 @@ class ByShape:
                     self._open.clear()
             return self._made(inputs, None)
 
-    def _tell(self, split: Split) -> None:
-        """Tell of a program that is given floats, where all else is the same in each call."""
-        if self.told is not None and not self._sized and not self._integers:
-            self.told(NumbersApart(self._tensors, self._floats, split))
+    def _tell(self, split: Split | None, conditions: str | None) -> None:
+        """Tell of a program that is right whatever floats there are, under conditions on sizes."""
+        fixed = self._integers if split is not None else self._numbers
+        is_open = conditions is not None or not self._sized
+        if self.told is not None and is_open and not fixed and not self._depends_on_data:
+            self.told(Served(self._tensors, self._floats, split, conditions))
 
     def _compiled_later(
         self,
@@ -237,6 +240,7 @@ class ByShape:
                 self._leaves_open = self._depends_on_data and self._has_small_sizes(inputs)
         run = self._compiled(inputs, split, {})
         self._runs[self._key(inputs, split)] = run
+        self._tell(split, None)
         return run
 
     def _made_open(self, inputs: Sequence[Any], split: Split | None) -> Runner:
@@ -246,6 +250,7 @@ class ByShape:
         constants = self._constants(inputs, split)
         fits = sizes.fits(inputs)
         self._open[constants] = ((fits, run), *self._open.get(constants, ()))
+        self._tell(split, sizes.conditions[-1])
         return run
 
     def _compiled(

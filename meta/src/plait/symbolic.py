@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from plait_utils import dataclass
@@ -50,6 +51,8 @@ class OpenSizes:
     _reads: dict[Any, str]
     """For each symbol of the environment, Python that reads it from the inputs."""
     _sized: tuple[_Sized, ...]
+    conditions: list[str] = field(default_factory=list)
+    """The Python of what says for which inputs the program is right, once that is asked for."""
 
     def fits(self, inputs: Sequence[Any]) -> Fits:
         """What says whether the conditions that were noted so far hold for other inputs.
@@ -65,6 +68,7 @@ class OpenSizes:
             fixed = ", ".join(str(guard.expr) for guard in environment.guards)
             raise FixedSizesError(f"what is computed depends on the sizes: {fixed}")
         source = self._source()
+        self.conditions.append(source)
         namespace: dict[str, Any] = {"math": math, "torch": torch}
         exec(compile(source, "<plait conditions on sizes>", "exec"), namespace)
         fits: Fits = namespace["fits"]

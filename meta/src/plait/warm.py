@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from torch import fx
 
     from plait.backend import GraphCompiler
-    from plait.shapes import NumbersApart
+    from plait.shapes import Served
     from plait.warm_programs import StoredProgram
     from plait_bytecode_tracer import Capture
     from plait_fx_passes import Ready
@@ -235,8 +235,8 @@ class WarmStart:
         finally:
             self._begun = None
 
-    def compiled_with_numbers(self, graph: fx.GraphModule, apart: NumbersApart) -> None:
-        """A graph that takes floats was compiled, once and for all of them."""
+    def compiled_in_call(self, graph: fx.GraphModule, served: Served) -> None:
+        """A graph with symbolic sizes or floats was compiled when it was called."""
         with self._lock:
             begun = self._waiting
             if begun is None or begun.capture.graph_module is not graph:
@@ -248,7 +248,7 @@ class WarmStart:
                 raise NotStoredError("the graph was compiled several times")
             from plait.warm_programs import StoredProgram
 
-            self._store(begun.facts, begun.entry, StoredProgram(records[0], apart))
+            self._store(begun.facts, begun.entry, StoredProgram(records[0], served))
         except (NotStoredError, PlaitError) as error:
             self._tell(f"not stored for a warm start: {error}", logged=False)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
 
     from plait.late import LateCompiler
-    from plait.shapes import NumbersApart
+    from plait.shapes import Served
     from plait.trained import Trained
     from plait_fx_passes import Graphs, Ready, TrainingPlan
 
@@ -34,19 +34,19 @@ class StoredProgram:
 
     Args:
         record: of the graph. Raises NotStoredError where Python takes part in running it.
-        numbers: what the program is given, where the graph takes floats.
+        served: which inputs it is for, where the graph has symbolic sizes or takes floats.
     """
 
-    def __init__(self, record: CompiledGraph, numbers: NumbersApart | None = None) -> None:
+    def __init__(self, record: CompiledGraph, served: Served | None = None) -> None:
         self.codes: dict[str, HostCode] = {}
         """The code of each library, by its key."""
         self._record = record
-        self._numbers = numbers
+        self._served = served
         self._lock = threading.Lock()
         self._parts: list[dict[str, Any]] = []
         self._graphs: str | None = None
         """The graphs as text, within which nobody looks who does not need them."""
-        self.codes[self.library] = _require_plain(record, takes_numbers=numbers is not None)
+        self.codes[self.library] = _require_plain(record, is_open=served is not None)
 
     @property
     def library(self) -> str:
@@ -72,6 +72,7 @@ class StoredProgram:
 
     def data(self) -> dict[str, Any]:
         """As JSON. Raises NotStoredError."""
+        from plait.warm_sizes import write_served
         from plait_fx_passes import (
             OWN_OPERATORS,
             GraphTextError,
@@ -85,8 +86,8 @@ class StoredProgram:
         found: dict[str, Any] = {"library": self.library, "draws": _draws(record)}
         with self._lock:
             sources = [code.source or "" for code in self.codes.values()]
-        if self._numbers is not None:
-            found["numbers"] = _numbers_data(self._numbers)
+        if self._served is not None:
+            found["served"] = write_served(self._served)
         found["operators"] = sorted(o for o in OWN_OPERATORS if any(o in s for s in sources))
         try:
             if trained is not None:
@@ -103,18 +104,6 @@ class StoredProgram:
         except GraphTextError as error:
             raise NotStoredError(f"a graph that cannot be written: {error}") from error
         return found
-
-
-def _numbers_data(numbers: NumbersApart) -> list[Any]:
-    """Which inputs are tensors and which are floats, and what is computed of these."""
-    from plait_fx_passes import GraphTextError
-    from plait_fx_passes.tools import write_graph
-
-    try:
-        text = write_graph(numbers.split.arithmetic)
-    except GraphTextError as error:
-        raise NotStoredError(f"arithmetic that cannot be written: {error}") from error
-    return [list(numbers.tensors), list(numbers.floats), text]
 
 
 def part_data(ready: Ready, code: HostCode) -> dict[str, Any] | None:
@@ -138,7 +127,7 @@ def _kind(part: Mapping[str, Any]) -> tuple[Any, Any]:
     return part["given"], part["inputs"]
 
 
-def _require_plain(record: CompiledGraph, *, takes_numbers: bool) -> HostCode:
+def _require_plain(record: CompiledGraph, *, is_open: bool) -> HostCode:
     code, trained = record.code, record.trained
     if record.outcome is not Outcome.COMPILED or code is None or code.library is None:
         raise NotStoredError("Python takes part in running the graph")
@@ -148,9 +137,9 @@ def _require_plain(record: CompiledGraph, *, takes_numbers: bool) -> HostCode:
         raise NotStoredError("comparisons with eager")
     if record.partition is not None and trained is None:
         raise NotStoredError("gradients")
-    if takes_numbers and trained is not None:
-        raise NotStoredError("gradients that flow through a graph that takes floats")
-    is_of_another = record.origin is not None and not takes_numbers
+    if is_open and trained is not None:
+        raise NotStoredError("gradients that flow through a graph with other sizes or floats")
+    is_of_another = record.origin is not None and not is_open
     if is_of_another or record.pieces is not None or record.parts:
         raise NotStoredError("the graph was compiled in pieces")
     if any(map(is_foreign, record.captured.graph.nodes)):
@@ -196,20 +185,11 @@ def restored_program(
         DiffersError: a library is not there.
     """
     made = _restored(data, name, load, late, note)
-    return made if "numbers" not in data else _with_numbers(made, *data["numbers"])
+    if "served" not in data:
+        return made
+    from plait.warm_sizes import serving
 
-
-def _with_numbers(run: Runner, tensors: list[int], floats: list[int], text: str) -> Runner:
-    """A program that is given what is computed of floats, as numbers of their own."""
-    from plait_fx_passes.tools import read_graph
-
-    compute = read_graph(text).forward
-
-    def call(*inputs: Any) -> Any:
-        given = [inputs[n] for n in tensors]
-        return run(*given, *compute(*[inputs[n] for n in floats]))
-
-    return call
+    return serving(made, *data["served"])
 
 
 def _restored(

@@ -561,3 +561,129 @@ def case_number_that_gradients_flow_by():
 
 def gradients(net):
     return [each.grad for each in net.parameters()]
+
+
+def on_sizes(function, *sizes):
+    """What a function gives for tensors of several first sizes."""
+
+    def build():
+        def steps(f):
+            shapes = [(size, 6) for size in sizes]
+            return [f(torch.linspace(-1, 2, a * b).reshape(a, b)) for a, b in shapes]
+
+        return function, steps
+
+    return Steps(build)
+
+
+def case_sizes_stay():
+    def sized(x):
+        return (x.sin() * x.shape[0]).sum(0) + x.mean(0)
+
+    return on_sizes(sized, 4, 5, 9, 6 + PHASE)
+
+
+def case_sizes_that_decide():
+    def decided_by_size(x):
+        return x.sin() if x.shape[0] > 6 * (PHASE + 1) else x.cos() * x.shape[0]
+
+    return on_sizes(decided_by_size, 4, 5, 9, 12, 13, 1)
+
+
+def case_sizes_of_other_calls_stay():
+    def sized_else(x):
+        return x.softmax(0) * 2
+
+    return on_sizes(sized_else, *((4, 5, 7, 1, 2, 0) if PHASE else (4, 5, 7, 8)))
+
+
+def case_sizes_that_are_equal():
+    def squared(x):
+        return x @ x.T if x.shape[0] == 6 else x * 2
+
+    return on_sizes(squared, 5, 7, 8, *((6, 9) if PHASE else (9, 10)))
+
+
+def case_layouts_of_open_sizes():
+    def laid(x):
+        return x.sin().sum(0)
+
+    def build():
+        def steps(f):
+            found = []
+            for size in (4, 5, 9):
+                x = torch.linspace(-1, 2, size * 6)
+                found.append(f(x.reshape(6, size).T if PHASE else x.reshape(size, 6)))
+            return found
+
+        return laid, steps
+
+    return Steps(build)
+
+
+def case_open_sizes_of_two_tensors_stay():
+    def joined(x, y):
+        return torch.cat([x, y * 2]).sin()
+
+    def build():
+        def steps(f):
+            pairs = [(4, 4), (5, 6), (7, 7), (6, 9 + PHASE)]
+            return [f(torch.ones(a, 3) / a, torch.ones(b, 3) / b) for a, b in pairs]
+
+        return joined, steps
+
+    return Steps(build)
+
+
+def case_open_sizes_and_views():
+    def viewed(x):
+        return x.view(-1), x[1:] * 2
+
+    def build():
+        def steps(f):
+            found = []
+            for size in (4, 5, 9):
+                x = torch.ones(size, 6)
+                flat, rest = f(x)
+                flat.mul_(2 + PHASE)
+                found += [flat, rest, x]
+            return found
+
+        return viewed, steps
+
+    return Steps(build)
+
+
+def case_open_sizes_with_gradients():
+    def build():
+        net = model()
+
+        def loss_of(x):
+            return net(x).square().mean()
+
+        def steps(f):
+            for size in (4, 5, 9):
+                f(torch.linspace(-1, 2, size * 6).reshape(size, 6)).backward()
+            return gradients(net)
+
+        return loss_of, steps
+
+    return Steps(build)
+
+
+def case_change_of_a_tensor_with_an_open_size_stays():
+    def added(x):
+        x.add_(x.shape[0])
+        return x.sum(0)
+
+    def build():
+        def steps(f):
+            found = []
+            for size in (4, 5, 9 + PHASE):
+                x = torch.ones(size, 6)
+                found += [f(x), x]
+            return found
+
+        return added, steps
+
+    return Steps(build)

@@ -35,7 +35,8 @@ def decisions_total(found: Sequence[Decision]) -> str:
 def memory_total(program: Program) -> str:
     """The bytes that a call allocates, for what, and what reuse makes of them."""
     report = memory_report(program)
-    if not report.peak.is_constant:
+    sizes = (report.peak, report.outputs, report.unshared, report.arena, report.extern)
+    if not all(each.is_constant for each in sizes):
         return f"memory: at most {report.peak} bytes for a call, by the sizes of its inputs"
     parts = [f"outputs {report.outputs.as_int():,}"]
     parts += [f"temporaries {_temporaries(report)}"] if report.unshared.as_int() else []

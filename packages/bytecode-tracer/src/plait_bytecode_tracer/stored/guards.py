@@ -16,6 +16,7 @@ from plait_bytecode_tracer.guards import (
     Guard,
     Kind,
     Mode,
+    Range,
     Relation,
     StoragePattern,
     TensorFacts,
@@ -238,10 +239,9 @@ def _parts(function: types.FunctionType) -> tuple[object, ...]:
 def _write_tensor(writer: Writer, guard: Guard) -> Any:
     facts = guard.expected
     assert isinstance(facts, TensorFacts)
-    if not all(type(size) is int for size in (*facts.shape, *facts.stride)):
-        raise NotStoredError("sizes that are symbolic")
+    sizes = [[size.low, size.high] if isinstance(size, Range) else size for size in facts.shape]
     return [
-        *(writer.number(facts.cls), literal(facts.dtype), list(facts.shape), list(facts.stride)),
+        *(writer.number(facts.cls), literal(facts.dtype), sizes, list(facts.stride)),
         *(literal(facts.device), facts.requires_grad),
     ]
 
@@ -251,11 +251,18 @@ def _read_tensor(reader: Reader, source: Source | None, data: Any) -> object:
     return TensorFacts(
         _read_type(reader, source, cls),  # type: ignore[arg-type]  # checked there
         _typed(value_of(dtype), torch.dtype),
-        tuple(_typed(size, int) for size in listed(shape)),
-        tuple(_typed(size, int) for size in listed(stride, len(shape))),
+        tuple(map(_read_size, listed(shape))),
+        tuple(None if s is None else _typed(s, int) for s in listed(stride, len(shape))),
         _typed(value_of(device), torch.device),
         None if requires_grad is None else _typed(requires_grad, bool),
     )
+
+
+def _read_size(data: Any) -> int | Range:
+    if type(data) is int:
+        return data
+    low, high = listed(data, 2)
+    return Range(_typed(low, int), None if high is None else _typed(high, int))
 
 
 def _write_source(writer: Writer, guard: Guard) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -152,15 +152,18 @@ def _used(writer: Writer, guards: tuple[Guard, ...]) -> Iterator[str]:
 
 
 def _shown(graph_input: GraphInput) -> list[Any]:
-    """What a report tells of an input: its dtype and shape; no dtype of a float."""
+    """What a report tells of an input: its dtype and shape, as it was in the call that was traced;
+    no dtype of a float."""
     fake = graph_input.node.meta["val"]
     if isinstance(fake, float | torch.SymFloat):
         return [None, [], str(graph_input.node.meta.get("source", ""))]
     if not isinstance(fake, torch.Tensor):
         raise NotStoredError("integers that the graph takes")
-    if fake._has_symbolic_sizes_strides:
-        raise NotStoredError("sizes that are symbolic")
-    return [literal(fake.dtype), list(fake.shape), str(graph_input.node.meta.get("source", ""))]
+    shape: Sequence[Any] = fake.shape
+    sizes = [size if type(size) is int else size.node.hint for size in shape]
+    if not all(type(size) is int for size in sizes):
+        raise NotStoredError("sizes that depend on data")
+    return [literal(fake.dtype), sizes, str(graph_input.node.meta.get("source", ""))]
 
 
 def _lines(module: fx.GraphModule) -> list[str]:
