@@ -590,7 +590,7 @@ def case_sizes_that_decide():
     return on_sizes(decided_by_size, 4, 5, 9, 12, 13, 1)
 
 
-def case_sizes_of_other_calls_stay():
+def case_sizes_of_other_calls():
     def sized_else(x):
         return x.softmax(0) * 2
 

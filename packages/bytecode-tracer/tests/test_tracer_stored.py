@@ -190,7 +190,12 @@ def prints(x):
     return x.sin()
 
 
-@pytest.mark.parametrize("function", [breaks, prints])
+def infers(x):
+    with torch.inference_mode():
+        return x.sin()
+
+
+@pytest.mark.parametrize("function", [breaks, prints, infers])
 def test_what_is_more_than_a_graph_and_its_results_is_not_stored(function, capsys):
     memory = Memory()
     compiled(function, memory)(torch.randn(3))

@@ -26,6 +26,7 @@ from plait_bytecode_tracer.stored.literals import literal
 from plait_bytecode_tracer.stored.orders import require_no_order
 from plait_bytecode_tracer.stored.paths import Finder
 from plait_bytecode_tracer.stored.tables import Writer
+from plait_bytecode_tracer.tensors.ambient import INFERENCE_SWITCHES
 from plait_bytecode_tracer.tensors.random_ops import OPERATORS
 from plait_bytecode_tracer.values.cached_calls import FirstCall
 
@@ -83,6 +84,7 @@ def _require_plain(capture: Capture) -> None:
         "a graph break": capture.graph_break is not None or capture.continuation is not None,
         "random generators that are set": capture.preparation is not None,
         "checks of data": state.has_checks,
+        "inference mode that is switched": any(n.target in INFERENCE_SWITCHES for n in nodes),
         "tensors that come to require gradients": bool(capture.required),
         "locks": bool(state.locks.taken),
         "tensor subclasses": bool(state.class_codes),
