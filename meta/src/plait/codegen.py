@@ -117,4 +117,4 @@ def _build_triton(program: Program, profile: Profile) -> Built:
             "run them in Triton's interpreter.",
         )
     made = build_triton(program, profile=profile)
-    return Built("triton", "Triton", "triton.py", made, made.source)
+    return Built("triton", "Triton", "triton.py", made.run, made.source)

@@ -18,6 +18,12 @@ from plait_utils import late_exports
 if TYPE_CHECKING:
     from plait_cpp_codegen.alone import kernel_alone, kernel_tensors
     from plait_cpp_codegen.building import Executable, build, render
+    from plait_cpp_codegen.device_building import (
+        build_device_host,
+        device_of,
+        render_device_host,
+    )
+    from plait_cpp_codegen.device_host import DeviceKernel
     from plait_cpp_codegen.kernels.product_facts import MatrixProduct, product_of
     from plait_cpp_codegen.tuning import Tuned, fastest, times_in_turns, timing_key
 else:  # code generation comes late in a compile, and after `prepare`
@@ -26,6 +32,12 @@ else:  # code generation comes late in a compile, and after `prepare`
         {
             "plait_cpp_codegen.alone": ("kernel_alone", "kernel_tensors"),
             "plait_cpp_codegen.building": ("Executable", "build", "render"),
+            "plait_cpp_codegen.device_building": (
+                "build_device_host",
+                "device_of",
+                "render_device_host",
+            ),
+            "plait_cpp_codegen.device_host": ("DeviceKernel",),
             "plait_cpp_codegen.kernels.product_facts": ("MatrixProduct", "product_of"),
             "plait_cpp_codegen.tuning": ("Tuned", "fastest", "times_in_turns", "timing_key"),
         },
@@ -35,6 +47,7 @@ __all__ = [
     "CompilationError",
     "CompilerNotFoundError",
     "CppOptions",
+    "DeviceKernel",
     "Executable",
     "MatrixProduct",
     "Toolchain",
@@ -42,6 +55,8 @@ __all__ = [
     "UnsupportedProgramError",
     "__version__",
     "build",
+    "build_device_host",
+    "device_of",
     "fastest",
     "find_toolchain",
     "instruction_set",
@@ -53,6 +68,7 @@ __all__ = [
     "prepare",
     "product_of",
     "render",
+    "render_device_host",
     "times_in_turns",
     "timing_key",
 ]

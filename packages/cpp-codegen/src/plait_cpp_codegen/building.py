@@ -189,7 +189,7 @@ def _loaded(
     """What runs a program's source, whether its library was in the cache, and its key there."""
     text = source.text
     libraries = toolchain.bare if source.is_bare else ()
-    key = stable_hash("program", _without_comments(text), toolchain.key, libraries)
+    key = stable_hash("program", without_comments(text), toolchain.key, libraries)
     run, hit = load_cached(
         cache,
         key,
@@ -222,7 +222,7 @@ def _runtime(toolchain: Toolchain, cache: DiskCache) -> Runtime:
         raise CompilationError(f"the native runtime does not load: {error}") from error
 
 
-def _without_comments(source: str) -> str:
+def without_comments(source: str) -> str:
     """What of a source the binary depends on: comments name the user's lines, which move."""
     return "\n".join(line for line in source.split("\n") if not line.lstrip().startswith("//"))
 

@@ -67,7 +67,7 @@ class HostWriter:
             raise UnsupportedProgramError("a program that does not return")
         self._find_outputs(returned)
         body = [line for run in _runs(self.program.steps) for line in self._run(run)]
-        signature = self._signature(returned)
+        signature, declared = self._signature(returned), self._declarations()
         functions, draws = self.externs.functions, self.externs.draws
         names = ", ".join(f'"{name}"' for name in functions) or "0"
         return "\n".join(
@@ -75,13 +75,14 @@ class HostWriter:
                 f"static void* plait_functions[{max(len(functions), 1)}];",
                 f"static const char* const plait_function_names[] = {{{names}}};",
                 *self.tables.lines,
+                *self._kernel_table(),
                 f"{_plain(self.program)}static int plait_run(void* const* inputs, Output* outputs, "
                 "const Api* api_, const int64_t* n) {",
                 "  const Api& api = *api_; int32_t error = 0; int code = 0; (void)n;",
                 *(["  int drawn = 0;"] if draws else []),
                 *(["  int undo = 0;"] if self._undone() else []),
                 *(f"  {line}" for line in [*_sizes(self.program), *self.tables.open_lines]),
-                *(f"  {line}" for line in self._declarations()),
+                *(f"  {line}" for line in declared),
                 *(f"  {line}" for line in body),
                 "done:",
                 *(f"  {line}" for line in self._cleanup()),
@@ -90,6 +91,14 @@ class HostWriter:
                 signature,
             ]
         )
+
+    def _kernel_table(self) -> list[str]:
+        """The definition of what the runtime must know of kernels, where it launches them."""
+        return []
+
+    def _on_device(self) -> str:
+        """What the signature ends with, of a program that is not the CPU's."""
+        return ""
 
     def _find_outputs(self, returned: Return) -> None:
         for position, out in enumerate(returned.outputs):
@@ -122,9 +131,11 @@ class HostWriter:
                 start = f"(char*)api.allocate({c_index(buffer.nbytes)})"
             elif isinstance(buffer.storage, ArenaStorage):
                 start = f"arena + {c_index(buffer.storage.offset)}"
-            lines.append(f"char* {_data(buffer.name)} = {start}; (void){_data(buffer.name)};")
+            lines.append(
+                f"char* {data_name(buffer.name)} = {start}; (void){data_name(buffer.name)};"
+            )
             if isinstance(buffer.storage, ExternStorage) and buffer.name not in self.outputs:
-                lines.append(f"void* {_owner(buffer.name)} = 0;")
+                lines.append(f"void* {owner_name(buffer.name)} = 0;")
         return lines
 
     def _undone(self) -> list[OnError]:
@@ -143,13 +154,13 @@ class HostWriter:
     def _cleanup(self) -> list[str]:
         lines = self._undo()
         lines += [
-            f"api.delete_tensor({_owner(buffer.name)});"
+            f"api.delete_tensor({owner_name(buffer.name)});"
             for buffer in self.program.buffers
             if isinstance(buffer.storage, ExternStorage) and buffer.name not in self.outputs
         ]
         if self.apart:
             apart = [b.name for b in self.program.buffers if isinstance(b.storage, ArenaStorage)]
-            lines += [f"api.release({_data(name)});" for name in apart]
+            lines += [f"api.release({data_name(name)});" for name in apart]
         elif self.program.arena_nbytes.terms:
             lines.append("api.release(arena);")
         return [*lines, "(void)error;"]
@@ -186,19 +197,19 @@ class HostWriter:
     def _place(self, name: str) -> tuple[str, str]:
         """Where a buffer's data pointer stands, and the tensor that owns its memory."""
         slot = self.outputs.get(name)
-        return _data(name), _owner(name) if slot is None else f"outputs[{slot}].tensor"
+        return data_name(name), owner_name(name) if slot is None else f"outputs[{slot}].tensor"
 
     def _call(self, call: CallExtern) -> list[str]:
         lines = self.externs.write(call)
-        return [f"// {_comment(call.origin)}", "{", *(f"  {line}" for line in lines), "}"]
+        return [f"// {comment_of(call.origin)}", "{", *(f"  {line}" for line in lines), "}"]
 
     def _allocate(self, buffer: ProgramBuffer) -> list[str]:
-        data = _data(buffer.name)
+        data = data_name(buffer.name)
         if isinstance(buffer.storage, SharedStorage):
-            return [f"{data} = {_data(buffer.storage.buffer)};"]
+            return [f"{data} = {data_name(buffer.storage.buffer)};"]
         if isinstance(buffer.storage, PartStorage):
             offset = c_index(buffer.storage.offset * buffer.dtype.itemsize)
-            return [f"{data} = {_data(buffer.storage.buffer)} + {offset};"]
+            return [f"{data} = {data_name(buffer.storage.buffer)} + {offset};"]
         if isinstance(buffer.storage, OutputStorage):
             slot = self.outputs.get(buffer.name)
             if slot is None:
@@ -212,7 +223,7 @@ class HostWriter:
 
     def _free(self, buffer: ProgramBuffer) -> list[str]:
         if isinstance(buffer.storage, ExternStorage) and buffer.name not in self.outputs:
-            owner = _owner(buffer.name)
+            owner = owner_name(buffer.name)
             return [f"api.delete_tensor({owner}); {owner} = 0;"]
         return []
 
@@ -221,7 +232,7 @@ class HostWriter:
         if not is_whole(source, self.buffers, target):
             raise UnsupportedProgramError("a copy into another layout")
         nbytes = c_index(self._buffer(target).nbytes)
-        return [f"copy_bytes({_data(target)}, {_data(source.buffer)}, {nbytes}, api);"]
+        return [f"copy_bytes({data_name(target)}, {data_name(source.buffer)}, {nbytes}, api);"]
 
     def _launch(self, launch: Launch) -> list[str]:
         lines = self._call_of(launch)
@@ -241,7 +252,7 @@ class HostWriter:
         if kernel.tasks.is_constant and kernel.tasks.constant <= _number(kernel.grain, 0):
             run = f"{kernel.range}(0, {tasks}, (void*)&arguments);"
         return [
-            f"// {_comment(launch.origin)}",
+            f"// {comment_of(launch.origin)}",
             f"{{ void* const p[] = {{{pointers}}}; const Arguments arguments = {given};",
             f"  {run}" + " }",
         ]
@@ -250,7 +261,7 @@ class HostWriter:
         """One parallel region for launches that run at the same time."""
         pointers = [each for launch in launches for each in self._given(launch)]
         parts: list[str] = []
-        lines = [f"// {_comment(launch.origin)}" for launch in launches[:1]]
+        lines = [f"// {comment_of(launch.origin)}" for launch in launches[:1]]
         first = end = 0
         work = 0.0
         for launch in launches:
@@ -273,7 +284,9 @@ class HostWriter:
     def _given(self, launch: Launch) -> list[str]:
         """Pointers to where the kernel's parameters begin."""
         return [
-            f"{_data(name)} + {at * self._buffer(name).dtype.itemsize}" if at else _data(name)
+            f"{data_name(name)} + {at * self._buffer(name).dtype.itemsize}"
+            if at
+            else data_name(name)
             for name, at in launch.places
         ]
 
@@ -290,7 +303,7 @@ class HostWriter:
             if isinstance(out, TensorRef):
                 layout = out.view or self._buffer(out.buffer).layout
                 offset = c_index(layout.offset * self._buffer(out.buffer).dtype.itemsize)
-                lines.append(f"outputs[{position}].data = {_data(out.buffer)} + {offset};")
+                lines.append(f"outputs[{position}].data = {data_name(out.buffer)} + {offset};")
         return lines
 
     def _open_signature(self, tensors: Sequence[tuple[DType, Layout]]) -> tuple[str, list[str]]:
@@ -342,7 +355,7 @@ class HostWriter:
                 'extern "C" __attribute__((visibility("default"))) const Signature '
                 "plait_signature = {",
                 f"  {counts}, {self.externs.count}, {version:#x}u, {input_specs}, {output_specs}, "
-                f"plait_function_names, plait_functions, plait_run, {sizes}}};",
+                f"plait_function_names, plait_functions, plait_run, {sizes}{self._on_device()}}};",
                 "",
             ]
         )
@@ -393,15 +406,15 @@ def _torch_version() -> int:
     return int(major) << 56 | int(minor) << 48
 
 
-def _data(name: str) -> str:
+def data_name(name: str) -> str:
     return f"data_{name}"
 
 
-def _owner(name: str) -> str:
+def owner_name(name: str) -> str:
     return f"owner_{name}"
 
 
-def _comment(origin: Origin) -> str:
+def comment_of(origin: Origin) -> str:
     lines = "; ".join(origin.lines)
     text = ", ".join(origin.nodes) + (f"  [{lines}]" if lines else "")
     return text.replace("\n", " ").replace("\\", "/")

@@ -21,7 +21,7 @@ from plait_utils import DiskCache, stable_hash
 from plait_utils.background import start_in_background
 
 _NAME = "plait_native_runtime"
-_PARTS = ("abi.h", "python.h", "allocator.h", "external.h", "runtime.cpp")
+_PARTS = ("abi.h", "python.h", "allocator.h", "external.h", "gpu.h", "runtime.cpp")
 _lock = threading.Lock()
 _loaded: dict[str, Runtime] = {}
 _preparing: threading.Thread | None = None
@@ -36,11 +36,21 @@ class Runtime(Protocol):
         exchange_table: object,
         autocast_enabled: Callable[[], bool],
         autocast_off: Callable[[], object],
+        cuda_library: str,
+        take_tensors: Callable[..., object],
         /,
     ) -> None: ...
     def load_program(
-        self, path: str, python_calls: Callable[..., tuple[torch.Tensor | None, ...]], /
-    ) -> Callable[..., tuple[torch.Tensor, ...]]: ...
+        self,
+        path: str,
+        python_calls: Callable[..., tuple[torch.Tensor | None, ...]],
+        /,
+        *on_gpu: object,
+    ) -> Callable[..., tuple[torch.Tensor, ...]]:
+        """What runs a compiled program: with `on_gpu`, the images of its kernels and what runs it
+        on inputs that do not begin at 16 bytes."""
+        ...
+
     def set_cache_limit(self, nbytes: int, /) -> None: ...
     def trim_cache(self) -> int: ...
 
@@ -119,7 +129,8 @@ def _set_up(runtime: Runtime) -> None:
     table = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     if table is None:
         raise ImportError("this torch publishes no DLPack exchange table; 2.11 and newer do")
-    library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
-    runtime.set_up(
-        str(library), table, torch._C._is_any_autocast_enabled, torch._C._DisableAutocast
-    )
+    folder = Path(torch.__file__).parent / "lib"
+    library, on_gpu = folder / "libtorch_cpu.so", folder / "libtorch_cuda.so"
+    autocast = torch._C._is_any_autocast_enabled, torch._C._DisableAutocast
+    take_tensors = torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs
+    runtime.set_up(str(library), table, *autocast, str(on_gpu), take_tensors)

@@ -43,8 +43,13 @@ _DLPACK_CODES = {DType.bf16: 4, DType.f8e4m3fn: 10, DType.f8e5m2: 12}
 
 @dataclass(slots=True)
 class Tables:
-    """The definitions that a host program starts with; equal arrays are one."""
+    """The definitions that a host program starts with; equal arrays are one.
 
+    Args:
+        device: where tensors are: 0 for the CPU, n + 1 for the GPU n.
+    """
+
+    device: int = 0
     lines: list[str] = field(default_factory=list)
     open_lines: list[str] = field(default_factory=list)
     """Those over sizes that are known only when the program runs: what a run begins with."""
@@ -83,7 +88,8 @@ class Tables:
             code = 1
         sizes, strides = self.array(layout.size), self.array(layout.stride)
         bits, rank = dtype.itemsize * 8, len(layout.size)
-        return f"{{{code}, {bits}, {rank}, {scalar_type(dtype)}, {sizes}, {strides}}}"
+        on = f", {self.device}" if self.device else ""
+        return f"{{{code}, {bits}, {rank}, {scalar_type(dtype)}, {sizes}, {strides}{on}}}"
 
     def specs(self, name: str, tensors: Iterable[tuple[DType, Layout]]) -> str:
         """A constant array of `TensorSpec` of that name; its pointer."""

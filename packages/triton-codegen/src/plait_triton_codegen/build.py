@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import cast
+from typing import TypeAlias, cast
 
 from torch import Tensor
 
 from plait_scheduler import Kernel, Launch, Program, RenderedKernel, render_python, torch_kernel
 from plait_triton_codegen.kernels import HostKernel, TritonKernelSource, host_kernel
-from plait_triton_codegen.modules import load_module
+from plait_triton_codegen.modules import load_module, module_key
 from plait_triton_codegen.options import TritonOptions
 from plait_utils import DiskCache, Profile
+
+Runner: TypeAlias = Callable[..., tuple[object, ...]]
 
 _ON_CPU = "_on_cpu"
 """Behind the names of kernels that run beside a GPU."""
@@ -30,12 +32,15 @@ class TritonExecutable:
 
     source: str
     """The kernels and the host program: one Python module."""
-    path: Path
-    """Where the module is stored, since Triton reads kernels from their file."""
     kernels: tuple[TritonKernelSource, ...]
     """The kernels that Triton runs; others run as torch operations."""
     metadata: Mapping[str, str | int]
-    run: Callable[[Sequence[Tensor]], tuple[object, ...]] = field(repr=False)
+    run: Runner = field(repr=False)
+    path: Path | None = None
+    """Where the module is stored, since Triton reads kernels from their file; None where C++
+    launches the kernels."""
+    python_reason: str | None = None
+    """Why Python launches the kernels of a program for a GPU; None where C++ does."""
 
     @property
     def python_source(self) -> str:
@@ -43,7 +48,7 @@ class TritonExecutable:
         return self.source
 
     def __call__(self, *tensors: Tensor) -> tuple[object, ...]:
-        return self.run(tensors)
+        return self.run(*tensors)
 
 
 def build(
@@ -55,11 +60,13 @@ def build(
 ) -> TritonExecutable:
     """Render `program` as a module of Triton kernels and load it.
 
-    The module is stored in `cache` under a name that depends on its text alone. Triton
-    compiles a kernel when it is first launched; see `compile_kernel` for before that.
+    On a GPU, where `plait-cpp-codegen` and a C++ compiler are there, kernels are compiled here, and
+    launched by a native host: neither Triton nor Python runs in a call. Otherwise the module runs
+    as it is; it is stored in `cache`, since Triton reads kernels from their file, and compiles one
+    when it is first launched.
     """
     chosen = options or TritonOptions()
-    timer = profile or Profile()
+    timer, store = profile or Profile(), cache or DiskCache()
     with timer.phase("triton render"):
         program = _by_place(program)
         mixed = _mixed(program)
@@ -67,18 +74,52 @@ def build(
         sources = {k.name: text for k, text in zip(program.kernels, rendered, strict=True)}
         source = render_python(program, lambda kernel: sources[kernel.name].rendered)
         kernels = tuple(text.source for text in rendered if text.source is not None)
-    with timer.phase("triton load"):
-        module = load_module(source, cache)
-        run = cast("Callable[[Sequence[Tensor]], tuple[object, ...]]", module.names["run"])
+    native = _native(program, rendered, chosen, store, timer)
+    reason = native if isinstance(native, str) else None
+    if isinstance(native, str):
+        with timer.phase("triton load"):
+            run, path = _in_python(source, store)
+    else:
+        run, path = native, None
     timer.count("triton kernels", len(kernels))
     metadata: dict[str, str | int] = {
         "backend": "triton",
-        "key": module.key,
+        "key": module_key(source),
+        "host": "c++" if reason is None else "python",
         "kernels": len(kernels),
         "torch kernels": len(program.kernels) - len(kernels),
         "launches": sum(isinstance(step, Launch) for step in program.steps),
     }
-    return TritonExecutable(source, module.path, kernels, metadata, run)
+    return TritonExecutable(source, kernels, metadata, run, path, reason)
+
+
+def _in_python(source: str, cache: DiskCache) -> tuple[Runner, Path | None]:
+    """The host program of a module, and where the module is stored."""
+    module = load_module(source, cache)
+    host = cast("Callable[[Sequence[Tensor]], tuple[object, ...]]", module.names["run"])
+    return (lambda *tensors: host(tensors)), module.path
+
+
+def _native(
+    program: Program,
+    rendered: Sequence[HostKernel],
+    options: TritonOptions,
+    cache: DiskCache,
+    timer: Profile,
+) -> Runner | str:
+    """What runs a program without Python, or why there is none."""
+    if not options.native_host:
+        return "the option native_host is off"
+    if {buffer.device.type for buffer in program.buffers} != {"cuda"}:
+        return "it is not on a GPU alone"
+    sources = {each.source.name: each.source for each in rendered if each.source is not None}
+    if len(sources) < len(rendered):
+        return "some of its kernels are torch operations"
+    try:
+        from plait_triton_codegen.native import native_host
+    except ImportError as error:
+        return f"plait-cpp-codegen is not installed ({error})"
+    return native_host(program, sources, options, cache, timer)
 
 
 def _by_place(program: Program) -> Program:

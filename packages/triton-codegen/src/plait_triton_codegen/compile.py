@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from plait_triton_codegen.errors import TritonCodegenError
 from plait_triton_codegen.kernels import TritonKernelSource
@@ -49,6 +51,32 @@ def compile_kernel(
     Raises TritonCodegenError under Triton's interpreter, which replaces the compiler, for
     a target of another form, and where compilation fails.
     """
+    pointers = source.pointers if aligned else ()
+    compiled = compiled_by_triton(source, target, pointers, cache)
+    cubin: bytes = compiled.asm["cubin"]
+    registers, spilled = _resources(cubin)
+    return CompiledKernel(
+        source.name,
+        target,
+        int(compiled.metadata.num_warps),
+        registers,
+        spilled,
+        int(compiled.metadata.shared),
+        str(compiled.asm["ptx"]),
+        cubin,
+    )
+
+
+def compiled_by_triton(
+    source: TritonKernelSource,
+    target: str,
+    aligned: Collection[int],
+    cache: DiskCache | None = None,
+) -> Any:
+    """Triton's `CompiledKernel`, where the arguments `aligned` are divisible by 16 bytes.
+
+    Raises as `compile_kernel`.
+    """
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -63,24 +91,11 @@ def compile_kernel(
         raise TritonCodegenError(f"{target!r} is not a target", hint='write "cuda:90" for sm_90')
     function = load_module(source.module, cache).names[source.name]
     signature = {**dict(source.signature), **dict.fromkeys(source.constants, "constexpr")}
-    pointers = [n for n, (_, kind) in enumerate(source.signature) if kind.startswith("*")]
-    attributes = {(n,): [["tt.divisibility", 16]] for n in pointers} if aligned else {}
-    compiled = triton.compile(
+    attributes = {(n,): [["tt.divisibility", 16]] for n in aligned}
+    return triton.compile(
         ASTSource(fn=function, signature=signature, constexprs=source.constants, attrs=attributes),
         target=GPUTarget("cuda", int(matched[1]), 32),
         options={"num_warps": source.tile.num_warps, "enable_fp_fusion": False},
-    )
-    cubin: bytes = compiled.asm["cubin"]
-    registers, spilled = _resources(cubin)
-    return CompiledKernel(
-        source.name,
-        target,
-        int(compiled.metadata.num_warps),
-        registers,
-        spilled,
-        int(compiled.metadata.shared),
-        str(compiled.asm["ptx"]),
-        cubin,
     )
 
 

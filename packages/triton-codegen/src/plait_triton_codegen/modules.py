@@ -19,9 +19,14 @@ class GeneratedModule:
     names: dict[str, object] = field(repr=False)
 
 
+def module_key(text: str) -> str:
+    """The name that a module is stored under; it depends on the text alone."""
+    return stable_hash("triton module", __version__, text)
+
+
 def load_module(text: str, cache: DiskCache | None = None) -> GeneratedModule:
     """Store `text` in the cache, unless it is there, and run it as a module."""
-    key = stable_hash("triton module", __version__, text)
+    key = module_key(text)
     store = DiskCache() if cache is None else cache
     path = store.get_or_build(key, ".py", lambda file: _write(file, text))
     names: dict[str, object] = {"__name__": f"plait_triton_{key[:16]}", "__file__": str(path)}

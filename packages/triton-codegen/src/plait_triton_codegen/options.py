@@ -25,3 +25,8 @@ class TritonOptions(Settings):
         env="PLAIT_TRITON_CHECK_INDICES",
     )
     fallback: bool = setting(True, "run a kernel that Triton cannot express with torch operations")
+    native_host: bool = setting(
+        True,
+        "launch kernels on a GPU from C++, through the CUDA driver; if off, from Python",
+        env="PLAIT_TRITON_NATIVE_HOST",
+    )

@@ -1,8 +1,8 @@
-"""torch's C functions with the signature of one op, `aoti_torch_cpu_*`: faster than its dispatcher.
+"""torch's C functions with the signature of one op: faster than its dispatcher.
 
-`native/shims.txt` lists those that are used: name, a kind for each argument, the number of
-results. torch never changes such a function; where an op's schema has changed since, kinds
-differ from the list and the dispatcher is called instead.
+They are `aoti_torch_cpu_*` and `aoti_torch_cuda_*`. `native/shims.txt` lists those that are used:
+name, a kind for each argument, the number of results. torch never changes such a function; where
+an op's schema has changed since, kinds differ from the list and the dispatcher is called instead.
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ def known_shims() -> dict[str, tuple[tuple[str, ...], int]]:
     return found
 
 
-def shim_of(call: CallExtern, dtypes: tuple[DType, ...]) -> Shim | None:
-    """The C function that makes a call whose results are of these types, if there is one."""
+def shim_of(call: CallExtern, dtypes: tuple[DType, ...], device: str = "cpu") -> Shim | None:
+    """The C function that makes a call whose results are of these types, if one is listed; torch
+    has not all of them for a GPU ("cuda")."""
     namespace, name = call.op.split("::")
     name += f"_{call.overload}" if call.overload else ""
     known = known_shims().get(name) if namespace == "aten" else None
@@ -73,7 +74,7 @@ def shim_of(call: CallExtern, dtypes: tuple[DType, ...]) -> Shim | None:
         return None
     if any(not _fits(type_, arg, dtypes) for type_, arg in zip(types, call.args, strict=True)):
         return None
-    return Shim(f"aoti_torch_cpu_{name}", kinds[outs:])
+    return Shim(f"aoti_torch_{device}_{name}", kinds[outs:])
 
 
 def _kind(type_: JitType) -> str:

@@ -58,7 +58,8 @@ class ExternWriter:
             f"void* const p[] = {{{pointers}}};",
             f"const Place places[] = {{{self._places(call)}}};",
         ]
-        shim = shim_of(call, tuple(self.buffer(n).dtype for n in call.results if n is not None))
+        dtypes = tuple(self.buffer(n).dtype for n in call.results if n is not None)
+        shim = shim_of(call, dtypes, "cuda" if self.tables.device else "cpu")
         general = f"code = api.call(&api, &{name}, p, places);"
         if shim is None:
             return [*lines, general, "if (code) goto done;"]

@@ -8,8 +8,9 @@
 #define UNOPTIMIZED __attribute__((optimize("O0")))
 #endif
 
-// A tensor's element type, as DLPack codes it and as torch numbers it, and its layout.
-struct TensorSpec { int32_t code, bits, rank, scalar_type; const int64_t* sizes; const int64_t* strides; };
+// A tensor's element type, as DLPack codes it and as torch numbers it, its layout, and where it is: 0 for the CPU, one
+// more than its number for a GPU.
+struct TensorSpec { int32_t code, bits, rank, scalar_type; const int64_t* sizes; const int64_t* strides; int32_t device; };
 // An output: where its elements are, and the block or the tensor that they live in.
 struct Output { void* data; void* block; void* tensor; };
 
@@ -48,7 +49,19 @@ struct Api {
   int (*call)(const Api* api, const ExternCall* call, void* const* data, const Place* places);
   void* python;                    // the callable that makes external calls from Python
   uint64_t torch_version;          // that the calls' schemas are of
+  // Of programs on a GPU: its current stream, memory of torch's and views of it, kernels, copies, and what waits for the kernels that
+  // report indices out of range and tells of these.
+  void* (*stream)(const Api* api);
+  int (*empty)(const TensorSpec* spec, void** tensor, char** data);
+  int (*view)(const TensorSpec* spec, int64_t offset, void** tensor);  // of a tensor, which it replaces
+  int (*launch)(const Api* api, int32_t kernel, int64_t programs, void** arguments, void* stream);
+  int (*copy)(const Api* api, void* to, const void* from, int64_t bytes, void* stream);
+  int (*check)(const Api* api, void* stream);
+  int64_t* report;                 // three numbers for each place that checks an index
+  void* gpu;                       // the runtime's
 };
+// A kernel of a GPU: a function of its module, the threads of a program, and the bytes that these share.
+struct DeviceKernel { const char* name; int32_t threads, shared; };
 // What `plait_run` and the functions above return, beside 0; the first two are of kernels.
 enum : int { INDEX_OUT_OF_RANGE = 1, DIVISION_BY_ZERO, OUT_OF_MEMORY, PYTHON_ERROR };
 // From this bit on, `plait_run` says how many calls had drawn random numbers when it failed.
@@ -68,4 +81,7 @@ struct Signature {
   int32_t size_count, number_count;
   const SizePlace* size_places;
   void (*describe)(const int64_t* sizes, int64_t* numbers);
+  // Of a program on a GPU: where it is, as in TensorSpec, its kernels, and how many places check an index.
+  int32_t device, kernel_count, check_count;
+  const DeviceKernel* kernels;
 };

@@ -24,7 +24,16 @@ int (*new_value)(uint64_t**);  // before torch 2.13, C++'s operator new does it
 int (*set_grad_mode)(bool);
 bool (*get_grad_mode)();
 
-constexpr int32_t CPU = 0, NO_INDEX = -1, STRIDED = 0, COMPLEX = 5;
+constexpr int32_t STRIDED = 0, COMPLEX = 5;
+// Where a tensor is, in torch's numbers (no index for the CPU) and in DLPack's.
+int32_t type_of(const TensorSpec& spec) { return spec.device ? 1 : 0; }
+int32_t index_of(const TensorSpec& spec) { return spec.device - 1; }
+DLDevice place_of(const TensorSpec& spec) { return spec.device ? DLDevice{2, spec.device - 1} : DLDevice{1, 0}; }
+bool is_there(const DLDevice& device, const TensorSpec& spec) {
+  return spec.device ? device.type == 2 && device.id == spec.device - 1 : device.type == 1;
+}
+// Kernels of GPUs read 16 bytes at a time; torch's allocator gives no memory that begins elsewhere.
+bool is_aligned(const void* data, const TensorSpec& spec) { return !spec.device || !((uintptr_t)data & 15); }
 
 template <class F> bool find(F& function, const char* name) { return (function = (F)dlsym(torch_library, name)) != nullptr; }
 bool find_torch_functions() {
@@ -46,7 +55,7 @@ void parallel_for(int64_t begin, int64_t end, int64_t grain, void (*body)(int64_
 }
 void* make_tensor(void* data, const TensorSpec* spec) {
   void* tensor = nullptr;
-  return create_tensor(data, spec->rank, spec->sizes, spec->strides, 0, spec->scalar_type, CPU, NO_INDEX, &tensor) ? nullptr : tensor;
+  return create_tensor(data, spec->rank, spec->sizes, spec->strides, 0, spec->scalar_type, type_of(*spec), index_of(*spec), &tensor) ? nullptr : tensor;
 }
 void drop_tensor(void* tensor) { if (tensor) delete_tensor_object(tensor); }
 
@@ -80,13 +89,13 @@ bool inspect(void* tensor, const TensorSpec& spec, const ExternCall& call, void*
     if (sizes[i] > 1 && strides[i] != spec.strides[i]) same = false;
   }
   for (int i = 0; i < call.tensors && same && !call.lent; ++i) same = !is_within(place, data[i], call.tensor_specs[i]);
-  *as_planned = is_empty(spec) || (same && place);
+  *as_planned = is_empty(spec) || (same && place && is_aligned(place, spec));
   return true;
 }
 // A tensor of the planned layout with the elements of `tensor`; 0 on failure.
 void* copy_as_planned(void* tensor, const TensorSpec& spec) {
   void* planned = nullptr;
-  if (empty_strided(spec.rank, spec.sizes, spec.strides, spec.scalar_type, CPU, NO_INDEX, &planned)) return nullptr;
+  if (empty_strided(spec.rank, spec.sizes, spec.strides, spec.scalar_type, type_of(spec), index_of(spec), &planned)) return nullptr;
   bool repeats = false;
   int64_t* sizes = (int64_t*)__builtin_alloca(sizeof(int64_t) * (spec.rank + 1));
   for (int i = 0; i < spec.rank; ++i) { bool once = !spec.strides[i] && spec.sizes[i]; sizes[i] = once ? 1 : spec.sizes[i]; repeats |= once; }
@@ -95,8 +104,8 @@ void* copy_as_planned(void* tensor, const TensorSpec& spec) {
   else {  // elements that lie in one place are copied once
     void *from = nullptr, *to = nullptr, *source, *target; int64_t* strides;
     if (!get_data(tensor, &source) && !get_data(planned, &target) && !get_strides(tensor, &strides)
-        && !create_tensor(source, spec.rank, sizes, strides, 0, spec.scalar_type, CPU, NO_INDEX, &from)
-        && !create_tensor(target, spec.rank, sizes, spec.strides, 0, spec.scalar_type, CPU, NO_INDEX, &to))
+        && !create_tensor(source, spec.rank, sizes, strides, 0, spec.scalar_type, type_of(spec), index_of(spec), &from)
+        && !create_tensor(target, spec.rank, sizes, spec.strides, 0, spec.scalar_type, type_of(spec), index_of(spec), &to))
       copied = !copy_tensor(to, from, 0);
     drop_tensor(from); drop_tensor(to);
   }
@@ -203,7 +212,7 @@ PyObject* lend(void* data, const TensorSpec& spec) {
   Lent* made = (Lent*)calloc(1, sizeof(Lent));
   DLManaged& managed = made->managed;
   managed.version = exchange->version; managed.context = made; managed.deleter = forget;
-  managed.tensor = {data, {1, 0}, spec.rank, {(uint8_t)spec.code, (uint8_t)spec.bits, 1}, (int64_t*)spec.sizes, (int64_t*)spec.strides, 0};
+  managed.tensor = {data, place_of(spec), spec.rank, {(uint8_t)spec.code, (uint8_t)spec.bits, 1}, (int64_t*)spec.sizes, (int64_t*)spec.strides, 0};
   void* object = nullptr;
   return exchange->to_object(&managed, &object) ? nullptr : (PyObject*)object;
 }
@@ -216,8 +225,8 @@ bool take_object(PyObject* object, const TensorSpec& spec, void** tensor) {
   if (exchange->from_object(object, &managed)) return false;
   const DLTensor& t = managed->tensor;
   char* data = (char*)t.data + t.byte_offset;
-  bool fits = t.dtype.code == spec.code && t.dtype.bits == spec.bits && t.device.type == 1;
-  bool made = fits && !create_owning_tensor(t.data ? data : nullptr, t.ndim, t.shape, t.strides, 0, spec.scalar_type, CPU, NO_INDEX, tensor, STRIDED, nullptr, 0, release_managed, managed);
+  bool fits = t.dtype.code == spec.code && t.dtype.bits == spec.bits && is_there(t.device, spec);
+  bool made = fits && !create_owning_tensor(t.data ? data : nullptr, t.ndim, t.shape, t.strides, 0, spec.scalar_type, type_of(spec), index_of(spec), tensor, STRIDED, nullptr, 0, release_managed, managed);
   if (!made || !t.data) managed->deleter(managed);
   return true;
 }

@@ -18,7 +18,11 @@ struct PyModuleDef {
 PyObject* PyModule_Create2(PyModuleDef*, int);
 PyObject* PyCFunction_NewEx(PyMethodDef*, PyObject*, PyObject*);
 PyObject* PyCapsule_New(void*, const char*, void (*)(PyObject*));
+int PyBytes_AsStringAndSize(PyObject*, char**, Py_ssize_t*);
 void* PyCapsule_GetPointer(PyObject*, const char*);
+PyObject* PyList_New(Py_ssize_t);
+int PyList_SetItem(PyObject*, Py_ssize_t, PyObject*);
+PyObject* PySequence_Tuple(PyObject*);
 PyObject* PyTuple_New(Py_ssize_t);
 PyObject* PyTuple_GetItem(PyObject*, Py_ssize_t);
 int PyTuple_SetItem(PyObject*, Py_ssize_t, PyObject*);

@@ -1,10 +1,10 @@
 // Loads compiled programs and calls them from Python.
-struct Program { const Signature* signature; Api api; };
+struct Program { const Signature* signature; Api api; PyObject* otherwise; };
 PyObject* autocast_enabled = nullptr;  // torch's function and context manager
 PyObject* autocast_off = nullptr;
 
 bool matches(const DLTensor& t, const TensorSpec& spec) {
-  if (t.device.type != 1 || t.dtype.code != spec.code || t.dtype.bits != spec.bits || t.ndim != spec.rank) return false;
+  if (!is_there(t.device, spec) || t.dtype.code != spec.code || t.dtype.bits != spec.bits || t.ndim != spec.rank) return false;
   bool empty = false;
   for (int i = 0; i < spec.rank; ++i) { if (t.shape[i] != spec.sizes[i]) return false; empty |= spec.sizes[i] == 0; }
   if (!empty && t.strides)
@@ -19,7 +19,7 @@ int64_t stride_of(const DLTensor& t, int dim) {
 }
 // A float may be given for a tensor of one f64 without dimensions.
 bool is_number(PyObject* given, const TensorSpec& spec) {
-  return given->type == (void*)&PyFloat_Type && spec.rank == 0 && spec.code == 2 && spec.bits == 64;
+  return given->type == (void*)&PyFloat_Type && !spec.device && spec.rank == 0 && spec.code == 2 && spec.bits == 64;
 }
 struct OutputManaged { DLManaged managed; Output output; int64_t numbers[]; };
 void discard(const Output& output) { if (output.tensor) delete_tensor_object(output.tensor); else release(output.block); }
@@ -78,7 +78,11 @@ int run(const Program& program, void* const* inputs, Output* outputs, const int6
   BelowModes below(program.signature->calls > 0);
   if (!below.good) return PYTHON_ERROR;
   void* thread = PyEval_SaveThread();
-  int code = program.signature->run(inputs, outputs, &program.api, sizes);
+  int code;
+  {
+    InContext context((const Gpu*)program.api.gpu);
+    code = program.signature->run(inputs, outputs, &program.api, sizes);
+  }
   PyEval_RestoreThread(thread);
   return code;
 }
@@ -122,6 +126,15 @@ void tell_draws(int count) {
   PyErr_Restore(kind, error, trace);
 }
 
+// What runs where memory does not lie as the kernels need it.
+PyObject* call_otherwise(const Program& program, PyObject* const* arguments, Py_ssize_t count) {
+  PyObject* given = PyTuple_New(count);
+  for (Py_ssize_t i = 0; given && i < count; ++i) { Py_IncRef(arguments[i]); PyTuple_SetItem(given, i, arguments[i]); }
+  PyObject* result = given ? PyObject_CallObject(program.otherwise, given) : nullptr;
+  if (given) Py_DecRef(given);
+  return result;
+}
+
 PyObject* call_program(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   const Program* program = (const Program*)PyCapsule_GetPointer(self, "plait.program");
   if (!program) return nullptr;
@@ -134,6 +147,7 @@ PyObject* call_program(PyObject* self, PyObject* const* arguments, Py_ssize_t co
   open.sizes = (int64_t*)__builtin_alloca(sizeof(int64_t) * (signature.size_count + 1));
   open.numbers = (int64_t*)__builtin_alloca(sizeof(int64_t) * (signature.number_count + 1));
   if (signature.size_count && !open.describe(arguments)) return nullptr;
+  bool aligned = true;
   for (Py_ssize_t i = 0; i < count; ++i) {
     if (is_number(arguments[i], signature.input_specs[i])) {  // which has no sizes
       numbers[i] = PyFloat_AsDouble(arguments[i]);
@@ -142,10 +156,13 @@ PyObject* call_program(PyObject* self, PyObject* const* arguments, Py_ssize_t co
     }
     DLTensor tensor;
     if (exchange->view(arguments[i], &tensor)) return nullptr;
-    if (!matches(tensor, open.next(signature.input_specs[i])))
+    const TensorSpec spec = open.next(signature.input_specs[i]);
+    if (!matches(tensor, spec))
       return PyErr_Format(PyExc_ValueError, "input %zd of this program has another dtype, shape, strides or device than it was compiled for", i);
     inputs[i] = (char*)tensor.data + tensor.byte_offset;
+    aligned = aligned && is_aligned(inputs[i], spec);
   }
+  if (!aligned) return call_otherwise(*program, arguments, count);
   Output* outputs = (Output*)__builtin_alloca(sizeof(Output) * (signature.outputs + 1));
   memset(outputs, 0, sizeof(Output) * signature.outputs);
   if (int failure = run(*program, inputs, outputs, open.sizes)) {
@@ -157,6 +174,7 @@ PyObject* call_program(PyObject* self, PyObject* const* arguments, Py_ssize_t co
     tell_draws(failure >> DRAWN);
     return nullptr;
   }
+  if (signature.device) return taken(outputs, signature.outputs);
   PyObject* result = PyTuple_New(signature.outputs);
   for (int i = 0; i < signature.outputs; ++i) {
     PyObject* tensor = result ? wrap(outputs[i], open.next(signature.output_specs[i]), signature.size_count > 0) : nullptr;
@@ -174,21 +192,28 @@ PyMethodDef call_definition = {"program", (PyCFunction)(void*)call_program, 0x80
 void close_program(PyObject* capsule) {  // the library stays: outputs may point to its tables
   Program* program = (Program*)PyCapsule_GetPointer(capsule, "plait.program");
   Py_DecRef((PyObject*)program->api.python);
+  if (program->otherwise) Py_DecRef(program->otherwise);
+  close_gpu((Gpu*)program->api.gpu);
   free(program);
 }
 
 PyObject* load_program(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-  const char* path = count == 2 ? PyUnicode_AsUTF8AndSize(arguments[0], nullptr) : nullptr;
-  if (!path) return PyErr_Format(PyExc_TypeError, "load_program takes the path of a compiled program and what makes its external calls from Python");
+  const char* path = count == 2 || count == 4 ? PyUnicode_AsUTF8AndSize(arguments[0], nullptr) : nullptr;
+  if (!path) return PyErr_Format(PyExc_TypeError, "load_program takes the path of a compiled program and what makes its external calls from Python; and, of one on a GPU, its kernels and what runs it otherwise");
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!library) return PyErr_Format(PyExc_ImportError, "cannot load a compiled program: %s", dlerror());
   const Signature* signature = (const Signature*)dlsym(library, "plait_signature");
   if (!signature) return PyErr_Format(PyExc_ImportError, "%s is not a compiled program", path);
   for (int i = 0; i < signature->functions; ++i)
-    signature->function_table[i] = dlsym(torch_library, signature->function_names[i]);
+    signature->function_table[i] = dlsym(signature->device && cuda_library ? cuda_library : torch_library, signature->function_names[i]);
+  if (signature->device && count != 4) return PyErr_Format(PyExc_TypeError, "a program on a GPU is loaded with its kernels");
+  Gpu* gpu = signature->device ? open_gpu(*signature, arguments[2]) : nullptr;
+  if (signature->device && !gpu) return nullptr;
   Program* program = (Program*)malloc(sizeof(Program));
   Py_IncRef(arguments[1]);
-  *program = {signature, {parallel_for, allocate, release, make_tensor, drop_tensor, adopt, call_external, arguments[1], signature->torch_version}};
+  if (gpu) Py_IncRef(arguments[3]);
+  *program = {signature, {parallel_for, allocate, release, make_tensor, drop_tensor, adopt, call_external, arguments[1], signature->torch_version,
+    stream_of, empty_on_device, view_of, launch_kernel, copy_on_device, check_report, gpu ? gpu->report : nullptr, gpu}, gpu ? arguments[3] : nullptr};
   PyObject* capsule = PyCapsule_New(program, "plait.program", close_program);
   if (!capsule) return nullptr;
   PyObject* function = PyCFunction_NewEx(&call_definition, capsule, nullptr);
@@ -198,8 +223,9 @@ PyObject* load_program(PyObject*, PyObject* const* arguments, Py_ssize_t count) 
 
 PyObject* none() { Py_IncRef(&_Py_NoneStruct); return &_Py_NoneStruct; }
 PyObject* set_up(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-  const char* path = count == 4 ? PyUnicode_AsUTF8AndSize(arguments[0], nullptr) : nullptr;
-  if (!path) return PyErr_Format(PyExc_TypeError, "set_up takes the path of libtorch_cpu, torch's DLPack exchange table, whether autocast is on, and what turns it off");
+  const char* path = count == 6 ? PyUnicode_AsUTF8AndSize(arguments[0], nullptr) : nullptr;
+  const char* cuda = path ? PyUnicode_AsUTF8AndSize(arguments[4], nullptr) : nullptr;
+  if (!cuda) return PyErr_Format(PyExc_TypeError, "set_up takes the path of libtorch_cpu, torch's DLPack exchange table, whether autocast is on, what turns it off, the path of libtorch_cuda, and what makes tensors of handles");
   exchange = (DLExchange*)PyCapsule_GetPointer(arguments[1], "dlpack_exchange_api");
   if (!exchange) return nullptr;
   if (exchange->version.major != 1 || !exchange->view || !exchange->to_object || !exchange->from_object)
@@ -210,6 +236,8 @@ PyObject* set_up(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   if (!find_torch_functions()) return PyErr_Format(PyExc_ImportError, "this torch lacks C functions that compiled programs need: %s", dlerror());
   Py_IncRef(autocast_enabled = arguments[2]);
   Py_IncRef(autocast_off = arguments[3]);
+  cuda_library = dlopen(cuda, RTLD_NOW | RTLD_NOLOAD);
+  Py_IncRef(take_tensors = arguments[5]);
   return none();
 }
 PyObject* set_cache_limit(PyObject*, PyObject* const* arguments, Py_ssize_t count) {

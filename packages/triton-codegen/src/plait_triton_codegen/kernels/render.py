@@ -108,9 +108,10 @@ class _Renderer:
         else:
             self._looped()
         signature = self._signature()
-        return TritonKernelSource(
-            self.kernel.name, self._text(signature), self._launcher(), signature, self.tile
-        )
+        texts = self._text(signature), self._launcher()
+        blocks = tuple((var.extent, block) for var, block in self._blocks())
+        checks = len(self.writer.checked)
+        return TritonKernelSource(self.kernel.name, *texts, signature, self.tile, blocks, checks)
 
     def _is_exact(self) -> bool:
         """Whether some result shows errors of a few f32 ulps."""
@@ -335,11 +336,16 @@ class _Renderer:
         mask = self.writer.masks.get(axis)
         return [f"{mask} = {var.name} < {self.writer.index(var.extent).text}"] if mask else []
 
-    def _grid(self) -> str:
-        """How many programs to launch: a number where all sizes are known."""
+    def _blocks(self) -> list[tuple[Var, int]]:
+        """The variables that programs share out among them, and how much of each one takes."""
         parts = [(self.flat.x, self.tile.xblock)]
         if self.flat.tiled and self.flat.r is not None:
             parts.append((self.flat.r, self.tile.rblock))
+        return parts
+
+    def _grid(self) -> str:
+        """How many programs to launch: a number where all sizes are known."""
+        parts = self._blocks()
         if not all(var.extent.is_constant for var, _ in parts):
             return " * ".join(f"triton.cdiv({var.extent}, {block})" for var, block in parts)
         programs = math.prod(-(-var.extent.as_int() // block) for var, block in parts)

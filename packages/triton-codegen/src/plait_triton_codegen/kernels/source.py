@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from plait_ir_lowering import IndexExpr
 from plait_scheduler import RenderedKernel
 from plait_triton_codegen.kernels.tiles import Tile
 
@@ -32,6 +33,10 @@ class TritonKernelSource:
     signature: tuple[tuple[str, str], ...]
     """Arguments with their Triton types, such as ("p0", `"*fp32"`)."""
     tile: Tile
+    blocks: tuple[tuple[IndexExpr, int], ...] = ()
+    """Extents of the domain, and how much of each one program covers: how many are launched."""
+    checks: int = 0
+    """How many places check an index, and report at `errors`."""
 
     @property
     def constants(self) -> dict[str, int]:
@@ -39,6 +44,11 @@ class TritonKernelSource:
         if "RBLOCK" in self.text:
             return {"XBLOCK": self.tile.xblock, "RBLOCK": self.tile.rblock}
         return {"XBLOCK": self.tile.xblock}
+
+    @property
+    def pointers(self) -> tuple[int, ...]:
+        """Positions of the arguments that are pointers."""
+        return tuple(n for n, (_, kind) in enumerate(self.signature) if kind.startswith("*"))
 
     @property
     def module(self) -> str:

@@ -1,0 +1,99 @@
+"""Program and kernels of a GPU → what runs it, without Python between its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache as once
+from typing import TypeAlias
+
+from plait_cpp_codegen.building import without_comments
+from plait_cpp_codegen.device_host import DeviceHostWriter, DeviceKernel
+from plait_cpp_codegen.errors import CompilationError, UnsupportedProgramError
+from plait_cpp_codegen.external import PythonCalls
+from plait_cpp_codegen.native_runtime import load_runtime
+from plait_cpp_codegen.options import CppOptions
+from plait_cpp_codegen.outputs import split_outputs
+from plait_cpp_codegen.shared_library import load_cached
+from plait_cpp_codegen.tables import Tables
+from plait_cpp_codegen.toolchain import find_toolchain
+from plait_cpp_codegen.units import Source
+from plait_scheduler import Program
+from plait_utils import DiskCache, Profile, stable_hash
+
+Runner: TypeAlias = Callable[..., tuple[object, ...]]
+
+
+def device_of(program: Program) -> int:
+    """The GPU that all buffers of a program are on. Raises UnsupportedProgramError."""
+    devices = {buffer.device for buffer in program.buffers}
+    device = devices.pop() if len(devices) == 1 else None
+    if device is None or device.type != "cuda":
+        raise UnsupportedProgramError("a program that is not on one GPU alone")
+    return device.index or 0
+
+
+def render_device_host(program: Program, kernels: Mapping[str, DeviceKernel]) -> str:
+    """The C++ that runs a program of a GPU, whose kernels are machine code already.
+
+    Raises UnsupportedProgramError.
+    """
+    return _rendered(split_outputs(program)[0], kernels)
+
+
+def _rendered(program: Program, kernels: Mapping[str, DeviceKernel]) -> str:
+    tables = Tables(device_of(program) + 1)
+    host = DeviceHostWriter(program, {}, tables=tables, launched=kernels).write()
+    return Source("", (), host).text
+
+
+def build_device_host(
+    program: Program,
+    kernels: Mapping[str, DeviceKernel],
+    otherwise: Callable[[Program], Runner],
+    *,
+    options: CppOptions | None = None,
+    cache: DiskCache | None = None,
+    profile: Profile | None = None,
+) -> Runner:
+    """What runs a program of a GPU: one native call with its input tensors, on torch's current
+    stream, with memory of torch's allocator.
+
+    Args:
+        kernels: by their names in the program, those that it launches.
+        otherwise: gives what runs a program on inputs whose memory does not begin at a multiple
+            of 16 bytes; asked when the first such come.
+
+    It raises IndexError for an index out of range, RuntimeError for errors of the driver.
+    UnsupportedProgramError is raised for a program that this host cannot express,
+    CompilerNotFoundError and CompilationError where none can be built, ImportError where torch or
+    the driver lack something.
+    """
+    timer, store = profile or Profile(), cache or DiskCache()
+    toolchain = find_toolchain(options or CppOptions.from_env())
+    with timer.phase("codegen"):
+        native, plan = split_outputs(program)
+        text = _rendered(native, kernels)
+    key = stable_hash("device program", without_comments(text), toolchain.key)
+    images = tuple(kernel.image for kernel in kernels.values())
+    with timer.phase("build"):
+        try:
+            runtime = load_runtime(toolchain, store)
+        except ImportError as error:  # no fault of the program's
+            raise CompilationError(f"the native runtime does not load: {error}") from error
+        run, hit = load_cached(
+            store,
+            key,
+            lambda output: toolchain.build(text, output, *toolchain.bare),
+            "plait_signature",
+            lambda path: runtime.load_program(
+                str(path), PythonCalls(native), images, _late(lambda: otherwise(native))
+            ),
+        )
+    timer.count("cache hits" if hit else "cache misses")
+    return plan.around(run) if plan else run
+
+
+def _late(make: Callable[[], Runner]) -> Runner:
+    """What is made when it is first called."""
+    made = once(make)
+    return lambda *inputs: made()(*inputs)

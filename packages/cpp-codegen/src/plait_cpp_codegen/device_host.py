@@ -1,0 +1,199 @@
+"""The host program of a GPU in C++: allocations from torch, launches through the CUDA driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+
+from plait_cpp_codegen.errors import UnsupportedProgramError
+from plait_cpp_codegen.host import HostWriter, comment_of, data_name, owner_name
+from plait_cpp_codegen.kernels.index import c_index
+from plait_cpp_codegen.tables import string
+from plait_ir_lowering import DType, IndexExpr, Layout, TensorRef
+from plait_scheduler import (
+    Access,
+    ArenaStorage,
+    CopyBack,
+    ExternStorage,
+    InputStorage,
+    Launch,
+    OnError,
+    OutputStorage,
+    ProgramBuffer,
+    Return,
+    Step,
+    is_whole,
+    memory_of,
+)
+from plait_utils import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceKernel:
+    """A kernel of a GPU as machine code, and how it is launched.
+
+    It takes a pointer for each parameter of the program's kernel, its sizes as 64-bit integers,
+    where it checks indices a pointer to its report, and pointers that it does not use.
+    """
+
+    name: str
+    """The function in the image."""
+    image: bytes = field(repr=False)
+    """What the CUDA driver loads."""
+    threads: int
+    """Threads of a program."""
+    shared_bytes: int
+    """Shared memory of a program."""
+    blocks: tuple[tuple[IndexExpr, int], ...]
+    """Extents, over the kernel's symbols, and how much of each a program covers."""
+    symbols: tuple[str, ...] = ()
+    checks: int = 0
+    """How many places check an index: each reports in three 64-bit integers."""
+    unused: int = 0
+
+
+@dataclass(slots=True)
+class DeviceHostWriter(HostWriter):
+    """Writes `plait_run` for a program whose buffers are all on one GPU.
+
+    Args:
+        launched: the machine code of its kernels, by their names in the program.
+    """
+
+    launched: Mapping[str, DeviceKernel] = field(default_factory=dict)
+    checks: int = 0
+    """How many places check an index, in the launches so far."""
+    unchecked: bool = False
+    """Whether there are launches whose report has not been read."""
+
+    def _kernel_table(self) -> list[str]:
+        kernels = [
+            f"{{{string(kernel.name)}, {kernel.threads}, {kernel.shared_bytes}}}"
+            for kernel in self.launched.values()
+        ]
+        if not kernels:
+            return []
+        return [f"static const DeviceKernel plait_kernels[] = {{{', '.join(kernels)}}};"]
+
+    def _on_device(self) -> str:
+        kernels = "plait_kernels" if self.launched else "0"
+        return f", {self.tables.device}, {len(self.launched)}, {self.checks}, {kernels}"
+
+    def _declarations(self) -> list[str]:
+        lines = ["void* const stream = api.stream(&api); (void)stream;"]
+        lines += ["void* nothing = 0; (void)nothing;", "char* arena = 0; void* arena_tensor = 0;"]
+        if self.program.arena_nbytes.terms:
+            layout = Layout.of([self.program.arena_nbytes], [1])
+            self.tables.define("TensorSpec", "arena_spec", self.tables.spec(DType.u8, layout))
+            lines.append("if (api.empty(&arena_spec, &arena_tensor, &arena)) return OUT_OF_MEMORY;")
+        for buffer in self.program.buffers:
+            start = "0"
+            if isinstance(buffer.storage, InputStorage):
+                start = f"(char*)inputs[{buffer.storage.position}]"
+            elif isinstance(buffer.storage, ArenaStorage):
+                start = f"arena + {c_index(buffer.storage.offset)}"
+            lines.append(
+                f"char* {data_name(buffer.name)} = {start}; (void){data_name(buffer.name)};"
+            )
+            if isinstance(buffer.storage, ExternStorage) and buffer.name not in self.outputs:
+                lines.append(f"void* {owner_name(buffer.name)} = 0;")
+        return lines
+
+    def _cleanup(self) -> list[str]:
+        names = [
+            buffer.name
+            for buffer in self.program.buffers
+            if isinstance(buffer.storage, ExternStorage) and buffer.name not in self.outputs
+        ]
+        lines = [f"api.delete_tensor({owner_name(name)});" for name in names]
+        return [*lines, "api.delete_tensor(arena_tensor); (void)error; (void)arena;"]
+
+    def _run(self, run: Sequence[Step]) -> list[str]:
+        return [line for step in run for line in [*self._checked(step), *self._step(step)]]
+
+    def _checked(self, step: Step) -> list[str]:
+        """Before a step that shows: what waits for the launches so far, and raises their errors."""
+        if not self.unchecked or not self._shows(step):
+            return []
+        self.unchecked = False
+        return ["code = api.check(&api, stream);", "if (code) goto done;"]
+
+    def _shows(self, step: Step) -> bool:
+        """Whether it returns, or changes an input."""
+        if not isinstance(step, Launch):
+            return isinstance(step, Return | CopyBack)
+        kernel = next(each for each in self.program.kernels if each.name == step.kernel)
+        return any(
+            param.access is not Access.READ
+            and isinstance(self.buffers[memory_of(self.buffers, name)].storage, InputStorage)
+            for param, name in zip(kernel.params, step.buffers, strict=True)
+        )
+
+    def _step(self, step: Step) -> list[str]:
+        if isinstance(step, OnError):
+            raise UnsupportedProgramError("a program for a GPU that puts inputs back after errors")
+        return HostWriter._step(self, step)
+
+    def _allocate(self, buffer: ProgramBuffer) -> list[str]:
+        if not isinstance(buffer.storage, OutputStorage):
+            return HostWriter._allocate(self, buffer)
+        slot = self.outputs.get(buffer.name)
+        if slot is None or buffer.layout.offset.terms:
+            raise UnsupportedProgramError("output memory that is not returned")
+        spec = f"{buffer.name}_spec"
+        self.tables.define("TensorSpec", spec, self.tables.spec(buffer.dtype, buffer.layout))
+        data = data_name(buffer.name)
+        return [
+            f"if (api.empty(&{spec}, &outputs[{slot}].tensor, &{data})) "
+            "{ code = OUT_OF_MEMORY; goto done; }"
+        ]
+
+    def _copy(self, target: str, source: TensorRef) -> list[str]:
+        if not is_whole(source, self.buffers, target):
+            raise UnsupportedProgramError("a copy into another layout")
+        nbytes = c_index(self._buffer(target).nbytes)
+        to, start = data_name(target), data_name(source.buffer)
+        return [
+            f"code = api.copy(&api, {to}, {start}, {nbytes}, stream);",
+            "if (code) goto done;",
+        ]
+
+    def _launch(self, launch: Launch) -> list[str]:
+        kernel = self.launched[launch.kernel]
+        number = [*self.launched].index(launch.kernel)
+        programs = " * ".join(
+            f"(({c_index(extent)} + {block - 1}) / {block})" for extent, block in kernel.blocks
+        )
+        named = (f"const int64_t {name} = n{n};" for n, name in enumerate(kernel.symbols))
+        sizes = "".join(f"{each} " for each in named)
+        values = [f"void* p{n} = {each};" for n, each in enumerate(self._given(launch))]
+        passed = [f"&p{n}" for n in range(len(launch.buffers))]
+        for n, symbol in enumerate(launch.symbols):
+            values.append(f"int64_t n{n} = {c_index(symbol)};")
+            passed.append(f"&n{n}")
+        if kernel.checks:
+            values.append(f"int64_t* report = api.report + {3 * self.checks};")
+            passed.append("&report")
+            self.checks += kernel.checks
+            self.unchecked = True
+        passed += ["&nothing"] * kernel.unused
+        return [
+            f"// {comment_of(launch.origin)}",
+            f"{{ {' '.join(values)} void* arguments[] = {{{', '.join(passed)}}};",
+            f"  {{ {sizes}code = api.launch(&api, {number}, {programs}, arguments, stream); }} }}",
+            "if (code) goto done;",
+        ]
+
+    def _return(self, outputs: Sequence[object]) -> list[str]:
+        lines: list[str] = []
+        for number, out in enumerate(outputs):
+            if not isinstance(out, TensorRef):
+                continue
+            buffer = self._buffer(out.buffer)
+            if out.view in (None, buffer.layout):
+                continue
+            spec = f"output{number}_spec"
+            self.tables.define("TensorSpec", spec, self.tables.spec(buffer.dtype, out.view))
+            tensor, offset = f"&outputs[{number}].tensor", c_index(out.view.offset)
+            lines += [f"code = api.view(&{spec}, {offset}, {tensor});", "if (code) goto done;"]
+        return lines

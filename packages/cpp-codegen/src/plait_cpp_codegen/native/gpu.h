@@ -1,0 +1,176 @@
+// Programs on a GPU: their kernels, loaded and launched through the CUDA driver, which is opened where one needs it.
+void* cuda_library = nullptr;  // torch's, where it has one
+PyObject* take_tensors = nullptr;  // makes tensors of Python of a list of handles, which it takes over
+
+struct Driver {
+  int (*init)(unsigned);
+  int (*device)(int*, int);
+  int (*retain)(void** context, int device);
+  int (*current)(void** context);
+  int (*enter)(void* context);
+  int (*load)(void** module, const void* image);
+  int (*unload)(void* module);
+  int (*find)(void** function, void* module, const char* name);
+  int (*set)(void* function, int attribute, int value);
+  int (*launch)(void* function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned shared, void* stream, void** arguments, void** extra);
+  int (*wait)(void* stream);
+  int (*wait_for_all)();
+  int (*copy)(void* to, const void* from, size_t bytes, void* stream);
+  int (*host)(void** memory, size_t bytes, unsigned flags);
+  int (*free_host)(void* memory);
+  int (*explain)(int error, const char** text);
+} driver;
+int (*current_stream)(int32_t, void**);
+int (*get_offset)(void*, int64_t*);
+int (*reinterpret)(void*, int64_t, const int64_t*, const int64_t*, int64_t, void**);
+constexpr int MOST_SHARED = 8;             // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+constexpr int32_t ALWAYS_SHARED = 48 << 10;  // bytes that a program has without asking
+constexpr unsigned PORTABLE = 1;           // CU_MEMHOSTALLOC_PORTABLE: pinned for all contexts, and mapped into them
+
+// Sets ImportError where there is no driver, or no CUDA in torch.
+bool open_driver() {
+  if (current_stream) return true;
+  void* library = dlopen("libcuda.so.1", RTLD_NOW);
+  if (!library) return PyErr_Format(PyExc_ImportError, "cannot open the CUDA driver: %s", dlerror()), false;
+  auto get = [&](auto& function, const char* name) { return (*(void**)&function = dlsym(library, name)) != nullptr; };
+  bool found = get(driver.init, "cuInit") && get(driver.device, "cuDeviceGet") && get(driver.retain, "cuDevicePrimaryCtxRetain")
+    && get(driver.current, "cuCtxGetCurrent") && get(driver.enter, "cuCtxSetCurrent") && get(driver.load, "cuModuleLoadData")
+    && get(driver.unload, "cuModuleUnload") && get(driver.find, "cuModuleGetFunction") && get(driver.set, "cuFuncSetAttribute")
+    && get(driver.launch, "cuLaunchKernel") && get(driver.wait, "cuStreamSynchronize") && get(driver.wait_for_all, "cuCtxSynchronize")
+    && get(driver.copy, "cuMemcpyAsync") && get(driver.host, "cuMemHostAlloc") && get(driver.free_host, "cuMemFreeHost")
+    && get(driver.explain, "cuGetErrorString");
+  void* stream = cuda_library ? dlsym(cuda_library, "aoti_torch_get_current_cuda_stream") : nullptr;
+  *(void**)&get_offset = dlsym(torch_library, "aoti_torch_get_storage_offset");
+  *(void**)&reinterpret = dlsym(torch_library, "aoti_torch__reinterpret_tensor");
+  if (!found || !stream || !take_tensors || !get_offset || !reinterpret)
+    return PyErr_Format(PyExc_ImportError, "the CUDA driver or this torch lacks functions that programs on GPUs need"), false;
+  *(void**)&current_stream = stream;
+  return true;
+}
+int driver_error(const char* what, int error) {
+  const char* text = nullptr;
+  driver.explain(error, &text);
+  return python_error(PyExc_RuntimeError, "%s: %s (CUDA error %d)", what, text ? text : "unknown", error);
+}
+
+struct Launchable { const DeviceKernel* kernel; void* module; void* function; };
+struct Gpu { int32_t index; void* context; int64_t* report; int32_t checks, count; Launchable kernels[]; };
+
+const Gpu& gpu_of(const Api* api) { return *(const Gpu*)api->gpu; }
+
+// Makes the device's context that of this thread while a program runs.
+struct InContext {
+  void* before = nullptr;
+  bool changed = false;
+  explicit InContext(const Gpu* gpu) {
+    if (!gpu) return;
+    driver.current(&before);
+    if ((changed = before != gpu->context)) driver.enter(gpu->context);
+  }
+  ~InContext() { if (changed && before) driver.enter(before); }
+};
+
+void* stream_of(const Api* api) {
+  void* stream = nullptr;
+  current_stream(gpu_of(api).index, &stream);
+  return stream;
+}
+int empty_on_device(const TensorSpec* spec, void** tensor, char** data) {
+  *data = nullptr;
+  if (empty_strided(spec->rank, spec->sizes, spec->strides, spec->scalar_type, type_of(*spec), index_of(*spec), tensor)) return OUT_OF_MEMORY;
+  return get_data(*tensor, (void**)data) ? OUT_OF_MEMORY : 0;
+}
+int view_of(const TensorSpec* spec, int64_t offset, void** tensor) {
+  int64_t start;
+  void* view = nullptr;
+  if (get_offset(*tensor, &start) || reinterpret(*tensor, spec->rank, spec->sizes, spec->strides, start + offset, &view))
+    return python_error(PyExc_RuntimeError, "an output is no view of its memory");
+  delete_tensor_object(*tensor);
+  *tensor = view;
+  return 0;
+}
+int launch_kernel(const Api* api, int32_t number, int64_t programs, void** arguments, void* stream) {
+  const Launchable& it = gpu_of(api).kernels[number];
+  if (programs <= 0) return 0;
+  if (programs > 0x7fffffff) return python_error(PyExc_RuntimeError, "%s: %lld programs are more than one launch takes", it.kernel->name, (long long)programs);
+  int error = driver.launch(it.function, (unsigned)programs, 1, 1, it.kernel->threads, 1, 1, it.kernel->shared, stream, arguments, nullptr);
+  return error ? driver_error(it.kernel->name, error) : 0;
+}
+int copy_on_device(const Api*, void* to, const void* from, int64_t bytes, void* stream) {
+  int error = bytes > 0 && to != from ? driver.copy(to, from, bytes, stream) : 0;
+  return error ? driver_error("a copy", error) : 0;
+}
+int check_report(const Api* api, void* stream) {
+  const Gpu& gpu = gpu_of(api);
+  if (int error = driver.wait(stream)) return driver_error("a compiled program", error);
+  int code = 0;
+  for (int32_t i = 0; i < gpu.checks; ++i) {
+    volatile int64_t* place = gpu.report + 3 * i;
+    if (!place[0]) continue;
+    if (!code) code = python_error(PyExc_IndexError, "index %lld is out of bounds for dimension with size %lld", (long long)place[1], (long long)place[2]);
+    place[0] = 0;
+  }
+  return code;
+}
+
+void close_gpu(Gpu* gpu) {
+  if (!gpu) return;
+  InContext here(gpu);
+  driver.wait_for_all();  // its kernels may still run
+  for (int32_t i = 0; i < gpu->count; ++i) if (gpu->kernels[i].module) driver.unload(gpu->kernels[i].module);
+  if (gpu->report) driver.free_host(gpu->report);
+  free(gpu);
+}
+bool loaded(int error, const char* name) {
+  if (!error) return true;
+  const char* text = nullptr;
+  driver.explain(error, &text);
+  PyErr_Format(PyExc_ImportError, "cannot load %s: %s (CUDA error %d)", name, text ? text : "unknown", error);
+  return false;
+}
+bool load_kernel(const DeviceKernel& kernel, PyObject* image, Launchable* it) {
+  char* bytes; Py_ssize_t size;
+  if (!image || PyBytes_AsStringAndSize(image, &bytes, &size)) return false;
+  it->kernel = &kernel;
+  return loaded(driver.load(&it->module, bytes), kernel.name) && loaded(driver.find(&it->function, it->module, kernel.name), kernel.name)
+    && (kernel.shared <= ALWAYS_SHARED || loaded(driver.set(it->function, MOST_SHARED, kernel.shared), kernel.name));
+}
+// The kernels of a program, one image for each; 0 where an exception is set.
+Gpu* open_gpu(const Signature& signature, PyObject* images) {
+  if (!open_driver()) return nullptr;
+  const int32_t count = signature.kernel_count;
+  Gpu* gpu = (Gpu*)calloc(1, sizeof(Gpu) + sizeof(Launchable) * count);
+  int device = 0;
+  gpu->index = signature.device - 1; gpu->count = count; gpu->checks = signature.check_count;
+  bool good = loaded(driver.init(0), "the CUDA driver") && loaded(driver.device(&device, gpu->index), "the CUDA driver")
+    && loaded(driver.retain(&gpu->context, device), "the CUDA driver");
+  if (!good) { free(gpu); return nullptr; }
+  InContext here(gpu);
+  const size_t bytes = sizeof(int64_t) * 3 * gpu->checks;
+  if (bytes && (good = loaded(driver.host((void**)&gpu->report, bytes, PORTABLE), "pinned memory"))) memset(gpu->report, 0, bytes);
+  for (int32_t i = 0; i < count && good; ++i) good = load_kernel(signature.kernels[i], PyTuple_GetItem(images, i), &gpu->kernels[i]);
+  if (good) return gpu;
+  close_gpu(gpu);
+  return nullptr;
+}
+// The outputs of a program as a tuple of torch's tensors, which own them from then on.
+PyObject* taken(Output* outputs, int32_t count) {
+  PyObject* handles = PyList_New(count);
+  bool good = handles != nullptr;
+  for (int32_t i = 0; i < count && good; ++i) {
+    PyObject* capsule = PyCapsule_New(outputs[i].tensor, nullptr, nullptr);
+    good = capsule && !PyList_SetItem(handles, i, capsule);
+  }
+  PyObject* arguments = good ? PyTuple_New(1) : nullptr;
+  if (!arguments) {
+    for (int32_t i = 0; i < count; ++i) drop_tensor(outputs[i].tensor);
+    if (handles) Py_DecRef(handles);
+    return nullptr;
+  }
+  PyTuple_SetItem(arguments, 0, handles);
+  PyObject* made = PyObject_CallObject(take_tensors, arguments);
+  Py_DecRef(arguments);
+  PyObject* result = made ? PySequence_Tuple(made) : nullptr;
+  if (made) Py_DecRef(made);
+  return result;
+}
