@@ -257,6 +257,23 @@ def test_threads_call_one_program(tmp_path: Path) -> None:
 
 
 @on_gpu
+def test_a_thread_that_has_not_used_the_gpu(tmp_path: Path) -> None:
+    x = torch.randn(64, device=f"cuda:{torch.cuda.device_count() - 1}")
+    made = _built(tmp_path, lambda t: (t.exp(),), x)
+    found: list[object] = []
+
+    def work() -> None:
+        found.append(made(x)[0])
+        found.append(torch.cuda.current_device())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    torch.testing.assert_close(found[0], x.exp())
+    assert found[1] == 0
+
+
+@on_gpu
 def test_open_sizes(tmp_path: Path) -> None:
     made = build(parse_program(GATHER), cache=DiskCache(tmp_path))
     assert made.metadata["host"] == "c++", made.python_reason

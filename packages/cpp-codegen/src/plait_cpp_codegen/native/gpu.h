@@ -67,7 +67,7 @@ struct InContext {
     driver.current(&before);
     if ((changed = before != gpu->context)) driver.enter(gpu->context);
   }
-  ~InContext() { if (changed && before) driver.enter(before); }
+  ~InContext() { if (changed) driver.enter(before); }  // none, where the thread had none
 };
 
 void* stream_of(const Api* api) {
