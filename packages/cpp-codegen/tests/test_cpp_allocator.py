@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from cpp_graphs import pointwise_graph
+from cpp_memory import keeps_blocks
 
 from plait_cpp_codegen import CppOptions, build, find_toolchain
 from plait_cpp_codegen.native_runtime import load_runtime
@@ -51,6 +52,7 @@ def test_huge_blocks_serve_neighbouring_sizes(runtime, first, second):
     assert kept < (1.2 * max(first, second) if near else 1.2 * (first + second))
 
 
+@keeps_blocks
 def test_a_block_that_grew_keeps_no_page_to_fault_again(runtime):
     small, x = _adding(20 * MEGABYTE, 1)
     large, y = _adding(24 * MEGABYTE, 2)
@@ -62,6 +64,7 @@ def test_a_block_that_grew_keeps_no_page_to_fault_again(runtime):
     assert resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before < 200  # of 5,120 a block
 
 
+@keeps_blocks
 def test_blocks_return_when_the_tensor_is_dropped(runtime):
     program, x = _adding(8 * MEGABYTE, 1)
     held = program(x)[0]

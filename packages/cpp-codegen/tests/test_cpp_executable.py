@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from cpp_graphs import buffer, pointwise_graph
+from cpp_memory import keeps_blocks
 
 from plait_cpp_codegen import CompilerNotFoundError, CppOptions, build, find_toolchain
 from plait_ir_lowering import DType, Load, Op, Origin
@@ -97,6 +98,7 @@ def test_outputs_own_their_memory():
     assert torch.equal(view, kept)
 
 
+@keeps_blocks
 def test_memory_is_reused_when_freed():
     executable = build(program())
     first = executable(X, Y)[0]
