@@ -124,7 +124,7 @@ def test_machine_code_and_host_are_built_without_a_gpu(tmp_path: Path) -> None:
             env=environment,
         )
         assert done.returncode == 0, done.stderr
-    assert "api.check(&api, stream)" in done.stdout
+    assert "api.check(&api, report, stream)" in done.stdout
     assert "int64_t n0 = s * 16;" in done.stdout
 
 
@@ -254,6 +254,33 @@ def test_threads_call_one_program(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@on_gpu
+def test_of_threads_at_once_those_with_wrong_indices_raise(tmp_path: Path) -> None:
+    table = torch.randn(1000, 64, device="cuda")
+    ids = torch.randint(1000, (4096,), device="cuda")
+    made = _built(tmp_path, lambda t, i: (F.embedding(i, t).sum(0),), table, ids)
+    odd: list[object] = []
+
+    def work(number: int) -> None:
+        given = ids + 1000 if number % 2 else ids
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(100):
+                try:
+                    made(table, given)
+                    odd.extend([number] if number % 2 else [])
+                except IndexError as error:
+                    odd.extend([] if number % 2 else [error])
+
+    made(table, ids)
+    torch.cuda.synchronize()
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not odd
 
 
 @on_gpu

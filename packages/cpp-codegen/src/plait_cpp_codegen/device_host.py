@@ -86,6 +86,8 @@ class DeviceHostWriter(HostWriter):
             layout = Layout.of([self.program.arena_nbytes], [1])
             self.tables.define("TensorSpec", "arena_spec", self.tables.spec(DType.u8, layout))
             lines.append("if (api.empty(&arena_spec, &arena_tensor, &arena)) return OUT_OF_MEMORY;")
+        if self.checks:
+            lines.append("int64_t* const report = api.open_report(&api);")
         for buffer in self.program.buffers:
             start = "0"
             if isinstance(buffer.storage, InputStorage):
@@ -106,6 +108,8 @@ class DeviceHostWriter(HostWriter):
             if isinstance(buffer.storage, ExternStorage) and buffer.name not in self.outputs
         ]
         lines = [f"api.delete_tensor({owner_name(name)});" for name in names]
+        if self.checks:
+            lines.append("api.close_report(&api, report, stream, code);")
         return [*lines, "api.delete_tensor(arena_tensor); (void)error; (void)arena;"]
 
     def _run(self, run: Sequence[Step]) -> list[str]:
@@ -116,7 +120,7 @@ class DeviceHostWriter(HostWriter):
         if not self.unchecked or not self._shows(step):
             return []
         self.unchecked = False
-        return ["code = api.check(&api, stream);", "if (code) goto done;"]
+        return ["code = api.check(&api, report, stream);", "if (code) goto done;"]
 
     def _shows(self, step: Step) -> bool:
         """Whether it returns, or changes an input."""
@@ -172,8 +176,8 @@ class DeviceHostWriter(HostWriter):
             values.append(f"int64_t n{n} = {c_index(symbol)};")
             passed.append(f"&n{n}")
         if kernel.checks:
-            values.append(f"int64_t* report = api.report + {3 * self.checks};")
-            passed.append("&report")
+            values.append(f"int64_t* places = report + {3 * self.checks};")
+            passed.append("&places")
             self.checks += kernel.checks
             self.unchecked = True
         passed += ["&nothing"] * kernel.unused

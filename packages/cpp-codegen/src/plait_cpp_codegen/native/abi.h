@@ -56,8 +56,10 @@ struct Api {
   int (*view)(const TensorSpec* spec, int64_t offset, void** tensor);  // of a tensor, which it replaces
   int (*launch)(const Api* api, int32_t kernel, int64_t programs, void** arguments, void* stream);
   int (*copy)(const Api* api, void* to, const void* from, int64_t bytes, void* stream);
-  int (*check)(const Api* api, void* stream);
-  int64_t* report;                 // three numbers for each place that checks an index
+  // What kernels report indices to, three numbers for each place that checks one: of one call, until it is closed.
+  int64_t* (*open_report)(const Api* api);
+  int (*check)(const Api* api, int64_t* report, void* stream);
+  void (*close_report)(const Api* api, int64_t* report, void* stream, int code);
   void* gpu;                       // the runtime's
 };
 // A kernel of a GPU: a function of its module, the threads of a program, and the bytes that these share.

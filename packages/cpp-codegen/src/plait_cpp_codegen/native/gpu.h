@@ -1,4 +1,5 @@
 // Programs on a GPU: their kernels, loaded and launched through the CUDA driver, which is opened where one needs it.
+#include <sched.h>
 void* cuda_library = nullptr;  // torch's, where it has one
 PyObject* take_tensors = nullptr;  // makes tensors of Python of a list of handles, which it takes over
 
@@ -54,7 +55,8 @@ int driver_error(const char* what, int error) {
 }
 
 struct Launchable { const DeviceKernel* kernel; void* module; void* function; };
-struct Gpu { int32_t index; void* context; int64_t* report; int32_t checks, count; Launchable kernels[]; };
+constexpr int REPORTS = 64;
+struct Gpu { int32_t index; void* context; int64_t* reports; char taken[REPORTS]; int32_t checks, count; Launchable kernels[]; };
 
 const Gpu& gpu_of(const Api* api) { return *(const Gpu*)api->gpu; }
 
@@ -100,17 +102,33 @@ int copy_on_device(const Api*, void* to, const void* from, int64_t bytes, void* 
   int error = bytes > 0 && to != from ? driver.copy(to, from, bytes, stream) : 0;
   return error ? driver_error("a copy", error) : 0;
 }
-int check_report(const Api* api, void* stream) {
-  const Gpu& gpu = gpu_of(api);
+// A report of its own for each of the calls that run at once.
+int64_t* report_at(const Gpu& gpu, int slot) { return gpu.reports + 3 * gpu.checks * slot; }
+int64_t* open_report(const Api* api) {
+  Gpu& gpu = *(Gpu*)api->gpu;
+  for (int slot = 0;; slot = (slot + 1) % REPORTS) {
+    if (!__atomic_exchange_n(&gpu.taken[slot], 1, __ATOMIC_ACQUIRE)) return report_at(gpu, slot);
+    if (slot == REPORTS - 1) sched_yield();
+  }
+}
+int check_report(const Api* api, int64_t* report, void* stream) {
   if (int error = driver.wait(stream)) return driver_error("a compiled program", error);
   int code = 0;
-  for (int32_t i = 0; i < gpu.checks; ++i) {
-    volatile int64_t* place = gpu.report + 3 * i;
+  for (int32_t i = 0; i < gpu_of(api).checks; ++i) {
+    volatile int64_t* place = report + 3 * i;
     if (!place[0]) continue;
     if (!code) code = python_error(PyExc_IndexError, "index %lld is out of bounds for dimension with size %lld", (long long)place[1], (long long)place[2]);
     place[0] = 0;
   }
   return code;
+}
+void close_report(const Api* api, int64_t* report, void* stream, int code) {
+  Gpu& gpu = *(Gpu*)api->gpu;
+  if (code) {  // kernels that nothing has waited for may still write to it
+    driver.wait(stream);
+    memset(report, 0, sizeof(int64_t) * 3 * gpu.checks);
+  }
+  __atomic_store_n(&gpu.taken[(report - gpu.reports) / (3 * gpu.checks)], 0, __ATOMIC_RELEASE);
 }
 
 void close_gpu(Gpu* gpu) {
@@ -118,7 +136,7 @@ void close_gpu(Gpu* gpu) {
   InContext here(gpu);
   driver.wait_for_all();  // its kernels may still run
   for (int32_t i = 0; i < gpu->count; ++i) if (gpu->kernels[i].module) driver.unload(gpu->kernels[i].module);
-  if (gpu->report) driver.free_host(gpu->report);
+  if (gpu->reports) driver.free_host(gpu->reports);
   free(gpu);
 }
 bool loaded(int error, const char* name) {
@@ -146,8 +164,8 @@ Gpu* open_gpu(const Signature& signature, PyObject* images) {
     && loaded(driver.retain(&gpu->context, device), "the CUDA driver");
   if (!good) { free(gpu); return nullptr; }
   InContext here(gpu);
-  const size_t bytes = sizeof(int64_t) * 3 * gpu->checks;
-  if (bytes && (good = loaded(driver.host((void**)&gpu->report, bytes, PORTABLE), "pinned memory"))) memset(gpu->report, 0, bytes);
+  const size_t bytes = sizeof(int64_t) * 3 * gpu->checks * REPORTS;
+  if (bytes && (good = loaded(driver.host((void**)&gpu->reports, bytes, PORTABLE), "pinned memory"))) memset(gpu->reports, 0, bytes);
   for (int32_t i = 0; i < count && good; ++i) good = load_kernel(signature.kernels[i], PyTuple_GetItem(images, i), &gpu->kernels[i]);
   if (good) return gpu;
   close_gpu(gpu);

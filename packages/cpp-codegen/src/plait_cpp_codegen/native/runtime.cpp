@@ -213,7 +213,7 @@ PyObject* load_program(PyObject*, PyObject* const* arguments, Py_ssize_t count) 
   Py_IncRef(arguments[1]);
   if (gpu) Py_IncRef(arguments[3]);
   *program = {signature, {parallel_for, allocate, release, make_tensor, drop_tensor, adopt, call_external, arguments[1], signature->torch_version,
-    stream_of, empty_on_device, view_of, launch_kernel, copy_on_device, check_report, gpu ? gpu->report : nullptr, gpu}, gpu ? arguments[3] : nullptr};
+    stream_of, empty_on_device, view_of, launch_kernel, copy_on_device, open_report, check_report, close_report, gpu}, gpu ? arguments[3] : nullptr};
   PyObject* capsule = PyCapsule_New(program, "plait.program", close_program);
   if (!capsule) return nullptr;
   PyObject* function = PyCFunction_NewEx(&call_definition, capsule, nullptr);
