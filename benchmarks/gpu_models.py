@@ -13,6 +13,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ def step(function: Callable[..., Tensor], inputs: tuple[Tensor, ...], trains: bo
         with torch.no_grad():
             return function(*inputs)
     loss = function(*inputs).square().mean()
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     return loss.detach()
 
 
@@ -134,7 +135,7 @@ def measured(name: str) -> dict[str, dict[str, Any]]:
         torch.cuda.synchronize()
         off = (result.double() - wanted).abs().max() / wanted.abs().max()
         found[system] = {"first_s": time.perf_counter() - started, "error": off.item()}
-        calls[system] = lambda function=function: step(function, inputs, trains)  # type: ignore[misc]
+        calls[system] = partial(step, function, inputs, trains)
     turns = [{system: seconds_of(call) for system, call in calls.items()} for _ in range(_TURNS)]
     for system in SYSTEMS:
         for place, field in enumerate(("host_ms", "whole_ms")):

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -233,6 +234,14 @@ def test_it_runs_on_the_current_stream(tmp_path: Path) -> None:
     assert y.eq(42).all()
 
 
+def _in_threads(work: Callable[[int], None]) -> None:
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 @on_gpu
 def test_threads_call_one_program(tmp_path: Path) -> None:
     inputs = _mlp_inputs()
@@ -240,7 +249,7 @@ def test_threads_call_one_program(tmp_path: Path) -> None:
     expected = made(*inputs)
     wrong: list[object] = []
 
-    def work() -> None:
+    def work(number: int) -> None:
         with torch.cuda.stream(torch.cuda.Stream()):
             for _ in range(100):
                 got = made(*inputs)
@@ -248,11 +257,7 @@ def test_threads_call_one_program(tmp_path: Path) -> None:
                     wrong.append(got)
 
     torch.cuda.synchronize()
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    _in_threads(work)
     assert not wrong
 
 
@@ -275,11 +280,7 @@ def test_of_threads_at_once_those_with_wrong_indices_raise(tmp_path: Path) -> No
 
     made(table, ids)
     torch.cuda.synchronize()
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    _in_threads(work)
     assert not odd
 
 

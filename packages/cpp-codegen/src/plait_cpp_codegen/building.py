@@ -197,7 +197,7 @@ def _loaded(
             source.units(), output, *libraries, meanwhile=meanwhile, ended=ended
         ),
         "plait_signature",
-        lambda path: _runtime(toolchain, cache).load_program(str(path), PythonCalls(program)),
+        lambda path: runtime_for(toolchain, cache).load_program(str(path), PythonCalls(program)),
     )
     return run, hit, key
 
@@ -215,7 +215,8 @@ def _is_of_python(step: Step, dtypes: Mapping[str, DType]) -> bool:
     return False
 
 
-def _runtime(toolchain: Toolchain, cache: DiskCache) -> Runtime:
+def runtime_for(toolchain: Toolchain, cache: DiskCache) -> Runtime:
+    """The native runtime, for a program. Raises CompilationError."""
     try:
         return load_runtime(toolchain, cache)
     except ImportError as error:  # no fault of the program's

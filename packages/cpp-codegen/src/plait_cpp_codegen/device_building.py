@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from functools import cache as once
 from typing import TypeAlias
 
-from plait_cpp_codegen.building import without_comments
+from plait_cpp_codegen.building import runtime_for, without_comments
 from plait_cpp_codegen.device_host import DeviceHostWriter, DeviceKernel
-from plait_cpp_codegen.errors import CompilationError, UnsupportedProgramError
+from plait_cpp_codegen.errors import UnsupportedProgramError
 from plait_cpp_codegen.external import PythonCalls
-from plait_cpp_codegen.native_runtime import load_runtime
 from plait_cpp_codegen.options import CppOptions
 from plait_cpp_codegen.outputs import split_outputs
 from plait_cpp_codegen.shared_library import load_cached
@@ -65,8 +64,8 @@ def build_device_host(
 
     It raises IndexError for an index out of range, RuntimeError for errors of the driver.
     UnsupportedProgramError is raised for a program that this host cannot express,
-    CompilerNotFoundError and CompilationError where none can be built, ImportError where torch or
-    the driver lack something.
+    CompilerNotFoundError and CompilationError where none can be built, as where torch or the driver
+    lack something.
     """
     timer, store = profile or Profile(), cache or DiskCache()
     toolchain = find_toolchain(options or CppOptions.from_env())
@@ -76,10 +75,7 @@ def build_device_host(
     key = stable_hash("device program", without_comments(text), toolchain.key)
     images = tuple(kernel.image for kernel in kernels.values())
     with timer.phase("build"):
-        try:
-            runtime = load_runtime(toolchain, store)
-        except ImportError as error:  # no fault of the program's
-            raise CompilationError(f"the native runtime does not load: {error}") from error
+        runtime = runtime_for(toolchain, store)
         run, hit = load_cached(
             store,
             key,

@@ -6,19 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from plait_cpp_codegen.errors import UnsupportedProgramError
-from plait_cpp_codegen.host import HostWriter, comment_of, data_name, owner_name
+from plait_cpp_codegen.host import HostWriter, comment_of, data_name
 from plait_cpp_codegen.kernels.index import c_index
 from plait_cpp_codegen.tables import string
 from plait_ir_lowering import DType, IndexExpr, Layout, TensorRef
 from plait_scheduler import (
     Access,
-    ArenaStorage,
     CopyBack,
-    ExternStorage,
     InputStorage,
     Launch,
     OnError,
     OutputStorage,
+    Param,
     ProgramBuffer,
     Return,
     Step,
@@ -65,6 +64,14 @@ class DeviceHostWriter(HostWriter):
     """How many places check an index, in the launches so far."""
     unchecked: bool = False
     """Whether there are launches whose report has not been read."""
+    numbers: dict[str, int] = field(init=False)
+    """Where each kernel stands in the table of kernels."""
+    params: dict[str, tuple[Param, ...]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        HostWriter.__post_init__(self)
+        self.numbers = {name: number for number, name in enumerate(self.launched)}
+        self.params = {kernel.name: kernel.params for kernel in self.program.kernels}
 
     def _kernel_table(self) -> list[str]:
         kernels = [
@@ -88,26 +95,10 @@ class DeviceHostWriter(HostWriter):
             lines.append("if (api.empty(&arena_spec, &arena_tensor, &arena)) return OUT_OF_MEMORY;")
         if self.checks:
             lines.append("int64_t* const report = api.open_report(&api);")
-        for buffer in self.program.buffers:
-            start = "0"
-            if isinstance(buffer.storage, InputStorage):
-                start = f"(char*)inputs[{buffer.storage.position}]"
-            elif isinstance(buffer.storage, ArenaStorage):
-                start = f"arena + {c_index(buffer.storage.offset)}"
-            lines.append(
-                f"char* {data_name(buffer.name)} = {start}; (void){data_name(buffer.name)};"
-            )
-            if isinstance(buffer.storage, ExternStorage) and buffer.name not in self.outputs:
-                lines.append(f"void* {owner_name(buffer.name)} = 0;")
-        return lines
+        return [*lines, *self._pointers()]
 
     def _cleanup(self) -> list[str]:
-        names = [
-            buffer.name
-            for buffer in self.program.buffers
-            if isinstance(buffer.storage, ExternStorage) and buffer.name not in self.outputs
-        ]
-        lines = [f"api.delete_tensor({owner_name(name)});" for name in names]
+        lines = [f"api.delete_tensor({owner});" for owner in self._owners()]
         if self.checks:
             lines.append("api.close_report(&api, report, stream, code);")
         return [*lines, "api.delete_tensor(arena_tensor); (void)error; (void)arena;"]
@@ -126,11 +117,10 @@ class DeviceHostWriter(HostWriter):
         """Whether it returns, or changes an input."""
         if not isinstance(step, Launch):
             return isinstance(step, Return | CopyBack)
-        kernel = next(each for each in self.program.kernels if each.name == step.kernel)
         return any(
             param.access is not Access.READ
             and isinstance(self.buffers[memory_of(self.buffers, name)].storage, InputStorage)
-            for param, name in zip(kernel.params, step.buffers, strict=True)
+            for param, name in zip(self.params[step.kernel], step.buffers, strict=True)
         )
 
     def _step(self, step: Step) -> list[str]:
@@ -164,7 +154,7 @@ class DeviceHostWriter(HostWriter):
 
     def _launch(self, launch: Launch) -> list[str]:
         kernel = self.launched[launch.kernel]
-        number = [*self.launched].index(launch.kernel)
+        number = self.numbers[launch.kernel]
         programs = " * ".join(
             f"(({c_index(extent)} + {block - 1}) / {block})" for extent, block in kernel.blocks
         )

@@ -123,6 +123,11 @@ class HostWriter:
             ]
         elif any(isinstance(each.storage, ArenaStorage) for each in self.program.buffers):
             lines.append("char* const arena = 0;")  # for buffers without elements
+        return [*lines, *self._pointers()]
+
+    def _pointers(self) -> list[str]:
+        """The definitions of where buffers begin, as far as that is known, and of their owners."""
+        lines: list[str] = []
         for buffer in self.program.buffers:
             start = "0"
             if isinstance(buffer.storage, InputStorage):
@@ -131,12 +136,17 @@ class HostWriter:
                 start = f"(char*)api.allocate({c_index(buffer.nbytes)})"
             elif isinstance(buffer.storage, ArenaStorage):
                 start = f"arena + {c_index(buffer.storage.offset)}"
-            lines.append(
-                f"char* {data_name(buffer.name)} = {start}; (void){data_name(buffer.name)};"
-            )
-            if isinstance(buffer.storage, ExternStorage) and buffer.name not in self.outputs:
-                lines.append(f"void* {owner_name(buffer.name)} = 0;")
-        return lines
+            name = data_name(buffer.name)
+            lines.append(f"char* {name} = {start}; (void){name};")
+        return [*lines, *(f"void* {owner} = 0;" for owner in self._owners())]
+
+    def _owners(self) -> list[str]:
+        """The tensors that own results of external calls which are not outputs."""
+        return [
+            owner_name(buffer.name)
+            for buffer in self.program.buffers
+            if isinstance(buffer.storage, ExternStorage) and buffer.name not in self.outputs
+        ]
 
     def _undone(self) -> list[OnError]:
         return [step for step in self.program.steps if isinstance(step, OnError)]
@@ -153,11 +163,7 @@ class HostWriter:
 
     def _cleanup(self) -> list[str]:
         lines = self._undo()
-        lines += [
-            f"api.delete_tensor({owner_name(buffer.name)});"
-            for buffer in self.program.buffers
-            if isinstance(buffer.storage, ExternStorage) and buffer.name not in self.outputs
-        ]
+        lines += [f"api.delete_tensor({owner});" for owner in self._owners()]
         if self.apart:
             apart = [b.name for b in self.program.buffers if isinstance(b.storage, ArenaStorage)]
             lines += [f"api.release({data_name(name)});" for name in apart]

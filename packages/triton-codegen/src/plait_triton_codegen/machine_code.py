@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache as once
 from importlib import metadata, resources
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,7 @@ def device_kernels(
     names = [*sources]
     with ThreadPoolExecutor(min(_MOST_AT_ONCE, os.cpu_count() or 1, len(names) or 1)) as pool:
         made = pool.map(
-            lambda name: device_kernel(sources[name], target, aligned[name], cache), names
+            lambda name: device_kernel(sources[name], target, aligned.get(name, ()), cache), names
         )
         return dict(zip(names, made, strict=True))
 
@@ -88,6 +89,7 @@ def _compiled(
     return head.encode() + b"\n" + bytes(made.asm["cubin"])
 
 
+@once
 def _versions() -> tuple[str, ...]:
     """What a kernel's code depends on beside its source."""
     functions = resources.files("plait_triton_codegen").joinpath("device.py").read_text("utf-8")
