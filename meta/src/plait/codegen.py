@@ -63,12 +63,12 @@ def build(
     if target is Target.PYTHON:
         return _build_python(program)
     if target is Target.TRITON:
-        return _build_triton(program, profile)
+        return _build_triton(program, options, profile)
     devices = sorted({buffer.device.type for buffer in program.buffers})
     if devices in ([], ["cpu"]):
         return _build_cpp(program, options, profile, meanwhile, ended)
     if devices in (["cuda"], ["cpu", "cuda"]):
-        return _build_triton(program, profile)
+        return _build_triton(program, options, profile)
     raise BackendError(
         f"no backend generates code for {' and '.join(devices)}",
         hint="plait compiles for cpu and cuda; other devices run eagerly.",
@@ -101,14 +101,10 @@ def _build_python(program: Program) -> Built:
     return Built("python", "Python", "py", lambda *inputs: run(inputs), source)
 
 
-def _build_triton(program: Program, profile: Profile) -> Built:
-    try:
-        from plait_triton_codegen import build as build_triton
-    except ImportError as error:
-        raise BackendError(
-            f"the Triton backend is not installed ({error})",
-            hint="pip install plait[triton]",
-        ) from error
+def _build_triton(program: Program, options: CompileOptions, profile: Profile) -> Built:
+    chosen = options.triton_options()
+    from plait_triton_codegen import build as build_triton
+
     on_gpu = any(buffer.device.type == "cuda" for buffer in program.buffers)
     if not on_gpu and os.environ.get("TRITON_INTERPRET", "0").lower() not in ("1", "true", "on"):
         raise BackendError(
@@ -116,5 +112,5 @@ def _build_triton(program: Program, profile: Profile) -> Built:
             hint="Move the inputs to a GPU, or set TRITON_INTERPRET=1 before Python starts to "
             "run them in Triton's interpreter.",
         )
-    made = build_triton(program, profile=profile)
+    made = build_triton(program, options=chosen, profile=profile)
     return Built("triton", "Triton", "triton.py", made.run, made.source)

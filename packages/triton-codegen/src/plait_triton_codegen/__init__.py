@@ -4,15 +4,18 @@ from plait_triton_codegen._version import __version__
 from plait_triton_codegen.build import TritonExecutable, build
 from plait_triton_codegen.compile import CompiledKernel, compile_kernel
 from plait_triton_codegen.errors import (
+    KernelCompilationError,
     TritonCodegenError,
     TritonDeviceError,
     UnsupportedKernelError,
 )
 from plait_triton_codegen.kernels import Tile, TritonKernelSource, render_kernel, triton_kernel
 from plait_triton_codegen.options import TritonOptions
+from plait_triton_codegen.workers import prepare
 
 __all__ = [
     "CompiledKernel",
+    "KernelCompilationError",
     "Tile",
     "TritonCodegenError",
     "TritonDeviceError",
@@ -23,6 +26,7 @@ __all__ = [
     "__version__",
     "build",
     "compile_kernel",
+    "prepare",
     "render_kernel",
     "triton_kernel",
 ]

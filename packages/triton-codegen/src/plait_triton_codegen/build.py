@@ -65,7 +65,7 @@ def build(
     as it is; it is stored in `cache`, since Triton reads kernels from their file, and compiles one
     when it is first launched.
     """
-    chosen = options or TritonOptions()
+    chosen = options or TritonOptions.from_env()
     timer, store = profile or Profile(), cache or DiskCache()
     with timer.phase("triton render"):
         program = _by_place(program)

@@ -15,7 +15,7 @@ from plait_cpp_codegen import (
     device_of,
 )
 from plait_scheduler import Program
-from plait_triton_codegen.errors import TritonCodegenError
+from plait_triton_codegen.errors import KernelCompilationError, TritonCodegenError
 from plait_triton_codegen.kernels import TritonKernelSource
 from plait_triton_codegen.machine_code import device_kernels
 from plait_triton_codegen.options import TritonOptions
@@ -35,7 +35,10 @@ def native_host(
     cache: DiskCache,
     timer: Profile,
 ) -> Callable[..., tuple[object, ...]] | str:
-    """What runs a program on a GPU, or why Python must."""
+    """What runs a program on a GPU, or why Python must.
+
+    Raises KernelCompilationError for a kernel that Triton does not take.
+    """
 
     def in_python(native: Program) -> Callable[..., tuple[object, ...]]:
         from plait_triton_codegen.build import build
@@ -46,8 +49,11 @@ def native_host(
         device = device_of(program)
         major, minor = torch.cuda.get_device_capability(device)
         with timer.phase("triton compile"):
-            kernels = device_kernels(program, sources, f"cuda:{major}{minor}", cache)
+            target = f"cuda:{major}{minor}"
+            kernels = device_kernels(program, sources, target, cache, options.workers)
         return build_device_host(program, kernels, in_python, cache=cache, profile=timer)
+    except KernelCompilationError:
+        raise  # from Python it would fail as well
     except _NO_NATIVE_HOST as error:
         reason = str(error)
         if not isinstance(error, UnsupportedProgramError):
