@@ -40,11 +40,13 @@ class Built:
     fallback_reason: str | None = None
     cache_hit: bool = False
     library: str | None = None
-    """The key of the program's library in the cache, where that alone can run it."""
+    """The program's key in the cache, where what is there alone can run it."""
     tuned: tuple[Tuned, ...] = ()
     """What timing its kernels has found, where that was asked for."""
     overwritten: frozenset[int] = frozenset()
     """The inputs in whose memory it computes what it needs for itself."""
+    python_reason: str | None = None
+    """Why Python launches the kernels of a program for a GPU; None where C++ does."""
 
 
 def build(
@@ -113,4 +115,11 @@ def _build_triton(program: Program, options: CompileOptions, profile: Profile) -
             "run them in Triton's interpreter.",
         )
     made = build_triton(program, options=chosen, profile=profile)
-    return Built("triton", "Triton", "triton.py", made.run, made.source)
+    facts = (made.run, made.source, None, made.cache_hit, made.library)
+    return Built(
+        "triton",
+        "Triton",
+        "triton.py",
+        *facts,
+        python_reason=made.python_reason if on_gpu else None,
+    )

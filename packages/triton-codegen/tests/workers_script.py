@@ -70,7 +70,7 @@ def jobs(count: int = 4) -> dict[str, KernelJob]:
 
 def codes(wanted: dict[str, KernelJob]) -> str:
     """A hash of the machine code."""
-    made = machine_codes(wanted, DiskCache(FOLDER / "cache"), COUNT)
+    made = machine_codes(wanted, DiskCache(FOLDER / "cache"), COUNT).wait()
     assert all(b"\x7fELF" in code for code in made.values())
     return hashlib.sha256(b"".join(made[name] for name in sorted(made))).hexdigest()
 

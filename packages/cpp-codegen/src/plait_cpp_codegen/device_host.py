@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from typing import NamedTuple
 
 from plait_cpp_codegen.errors import UnsupportedProgramError
 from plait_cpp_codegen.host import HostWriter, comment_of, data_name
 from plait_cpp_codegen.kernels.index import c_index
-from plait_cpp_codegen.tables import string
 from plait_ir_lowering import DType, IndexExpr, Layout, TensorRef
 from plait_scheduler import (
     Access,
@@ -26,29 +26,36 @@ from plait_scheduler import (
 )
 from plait_utils import dataclass
 
+_UNUSED = 2
+"""Pointers behind the arguments of kernels, of which the driver reads as many as a kernel takes."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceKernel:
-    """A kernel of a GPU as machine code, and how it is launched.
+    """How a kernel of a GPU is launched.
 
     It takes a pointer for each parameter of the program's kernel, its sizes as 64-bit integers,
-    where it checks indices a pointer to its report, and pointers that it does not use.
+    where it checks indices a pointer to its report, and at most two pointers that it does not use.
     """
 
-    name: str
-    """The function in the image."""
-    image: bytes = field(repr=False)
-    """What the CUDA driver loads."""
-    threads: int
-    """Threads of a program."""
-    shared_bytes: int
-    """Shared memory of a program."""
     blocks: tuple[tuple[IndexExpr, int], ...]
     """Extents, over the kernel's symbols, and how much of each a program covers."""
     symbols: tuple[str, ...] = ()
     checks: int = 0
     """How many places check an index: each reports in three 64-bit integers."""
-    unused: int = 0
+
+
+class DeviceCode(NamedTuple):
+    """A kernel of a GPU as machine code, as the native runtime takes it."""
+
+    name: str
+    """The function in the image."""
+    threads: int
+    """Threads of a program."""
+    shared_bytes: int
+    """Shared memory of a program."""
+    image: bytes
+    """What the CUDA driver loads."""
 
 
 @dataclass(slots=True)
@@ -56,7 +63,7 @@ class DeviceHostWriter(HostWriter):
     """Writes `plait_run` for a program whose buffers are all on one GPU.
 
     Args:
-        launched: the machine code of its kernels, by their names in the program.
+        launched: its kernels, by their names in the program.
     """
 
     launched: Mapping[str, DeviceKernel] = field(default_factory=dict)
@@ -73,18 +80,8 @@ class DeviceHostWriter(HostWriter):
         self.numbers = {name: number for number, name in enumerate(self.launched)}
         self.params = {kernel.name: kernel.params for kernel in self.program.kernels}
 
-    def _kernel_table(self) -> list[str]:
-        kernels = [
-            f"{{{string(kernel.name)}, {kernel.threads}, {kernel.shared_bytes}}}"
-            for kernel in self.launched.values()
-        ]
-        if not kernels:
-            return []
-        return [f"static const DeviceKernel plait_kernels[] = {{{', '.join(kernels)}}};"]
-
     def _on_device(self) -> str:
-        kernels = "plait_kernels" if self.launched else "0"
-        return f", {self.tables.device}, {len(self.launched)}, {self.checks}, {kernels}"
+        return f", {self.tables.device}, {len(self.launched)}, {self.checks}"
 
     def _declarations(self) -> list[str]:
         lines = ["void* const stream = api.stream(&api); (void)stream;"]
@@ -170,7 +167,7 @@ class DeviceHostWriter(HostWriter):
             passed.append("&places")
             self.checks += kernel.checks
             self.unchecked = True
-        passed += ["&nothing"] * kernel.unused
+        passed += ["&nothing"] * _UNUSED
         return [
             f"// {comment_of(launch.origin)}",
             f"{{ {' '.join(values)} void* arguments[] = {{{', '.join(passed)}}};",

@@ -47,8 +47,8 @@ class Runtime(Protocol):
         /,
         *on_gpu: object,
     ) -> Callable[..., tuple[torch.Tensor, ...]]:
-        """What runs a compiled program: with `on_gpu`, the images of its kernels and what runs it
-        on inputs that do not begin at 16 bytes."""
+        """What runs a compiled program: with `on_gpu`, the name, threads, shared bytes and
+        image of each of its kernels, and what runs it on inputs that do not begin at 16 bytes."""
         ...
 
     def set_cache_limit(self, nbytes: int, /) -> None: ...

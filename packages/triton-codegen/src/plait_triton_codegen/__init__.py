@@ -11,9 +11,11 @@ from plait_triton_codegen.errors import (
 )
 from plait_triton_codegen.kernels import Tile, TritonKernelSource, render_kernel, triton_kernel
 from plait_triton_codegen.options import TritonOptions
+from plait_triton_codegen.stored_program import DEVICE_PROGRAM, load_stored
 from plait_triton_codegen.workers import prepare
 
 __all__ = [
+    "DEVICE_PROGRAM",
     "CompiledKernel",
     "KernelCompilationError",
     "Tile",
@@ -26,6 +28,7 @@ __all__ = [
     "__version__",
     "build",
     "compile_kernel",
+    "load_stored",
     "prepare",
     "render_kernel",
     "triton_kernel",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from torch import Tensor
 
@@ -14,6 +14,9 @@ from plait_triton_codegen.kernels import HostKernel, TritonKernelSource, host_ke
 from plait_triton_codegen.modules import load_module, module_key
 from plait_triton_codegen.options import TritonOptions
 from plait_utils import DiskCache, Profile
+
+if TYPE_CHECKING:
+    from plait_triton_codegen.native import NativeHost
 
 Runner: TypeAlias = Callable[..., tuple[object, ...]]
 
@@ -41,6 +44,10 @@ class TritonExecutable:
     launches the kernels."""
     python_reason: str | None = None
     """Why Python launches the kernels of a program for a GPU; None where C++ does."""
+    library: str | None = None
+    """The program's key in the cache, where that alone can run it: see `load_stored`."""
+    cache_hit: bool = False
+    """Whether its native host came from the cache."""
 
     @property
     def python_source(self) -> str:
@@ -80,7 +87,7 @@ def build(
         with timer.phase("triton load"):
             run, path = _in_python(source, store)
     else:
-        run, path = native, None
+        run, path = native.run, None
     timer.count("triton kernels", len(kernels))
     metadata: dict[str, str | int] = {
         "backend": "triton",
@@ -90,7 +97,8 @@ def build(
         "torch kernels": len(program.kernels) - len(kernels),
         "launches": sum(isinstance(step, Launch) for step in program.steps),
     }
-    return TritonExecutable(source, kernels, metadata, run, path, reason)
+    stored = (None, False) if isinstance(native, str) else (native.library, native.cache_hit)
+    return TritonExecutable(source, kernels, metadata, run, path, reason, *stored)
 
 
 def _in_python(source: str, cache: DiskCache) -> tuple[Runner, Path | None]:
@@ -106,7 +114,7 @@ def _native(
     options: TritonOptions,
     cache: DiskCache,
     timer: Profile,
-) -> Runner | str:
+) -> NativeHost | str:
     """What runs a program without Python, or why there is none."""
     if not options.native_host:
         return "the option native_host is off"

@@ -103,7 +103,7 @@ def machine_code(job: KernelJob, made: Any) -> bytes:
     known = not any(scratch) and 0 <= unused <= _MOST_UNUSED
     if not known or getattr(facts, "num_ctas", 1) != 1:
         raise UnknownLaunchError(f"this Triton launches {job.name} in a way that is not known")
-    head = json.dumps([facts.name, int(facts.num_warps) * 32, int(facts.shared), unused])
+    head = json.dumps([facts.name, int(facts.num_warps) * 32, int(facts.shared)])
     return head.encode() + b"\n" + bytes(made.asm["cubin"])
 
 

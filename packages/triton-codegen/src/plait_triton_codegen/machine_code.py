@@ -16,64 +16,87 @@ from plait_triton_codegen.errors import TritonCodegenError
 from plait_triton_codegen.interpreting import require_compiler
 from plait_triton_codegen.jobs import KernelJob
 from plait_triton_codegen.kernels import TritonKernelSource
-from plait_triton_codegen.workers import current
-from plait_utils import DiskCache, stable_hash
+from plait_triton_codegen.workers import Compilation, current
+from plait_utils import DiskCache, dataclass, stable_hash
 
 if TYPE_CHECKING:
-    from plait_cpp_codegen import DeviceKernel
+    from plait_cpp_codegen import DeviceCode, DeviceKernel
 
 ALIGNMENT = 16
 """Bytes that a thread reads or writes at once."""
 
 
-def device_kernels(
-    program: Program,
-    sources: Mapping[str, TritonKernelSource],
-    target: str,
-    cache: DiskCache,
-    workers: int = -1,
-) -> dict[str, DeviceKernel]:
-    """The machine code of a program's kernels for a GPU such as "cuda:90", by name.
+@dataclass(frozen=True, slots=True)
+class MachineCodes:
+    """The machine code of kernels, which may still be compiled."""
 
-    Those that are not in the cache are compiled side by side.
+    keys: Mapping[str, str]
+    """Of each kernel by name, its key in the cache."""
+    known: Mapping[str, bytes]
+    waiting: Mapping[str, Compilation]
 
-    Args:
-        workers: how many processes may compile, as `TritonOptions.workers`.
+    def wait(self) -> dict[str, bytes]:
+        """All of it, by the names of the kernels.
 
-    Raises TritonCodegenError; KernelCompilationError for a kernel that Triton does not take.
-    """
-    aligned = aligned_arguments(program)
-    jobs = {
-        name: kernel_job(source, target, _places(source, aligned.get(name, ())))
-        for name, source in sources.items()
-    }
-    codes = machine_codes(jobs, cache, workers)
-    return {name: _device_kernel(sources[name], codes[name]) for name in sources}
+        Raises TritonCodegenError; KernelCompilationError for a kernel that Triton does not take.
+        """
+        current().wait([*self.waiting.values()])
+        made = dict(self.known)
+        for name, one in self.waiting.items():
+            if one.error is not None:
+                raise one.error
+            made[name] = one.code
+        return made
 
 
 def machine_codes(
     jobs: Mapping[str, KernelJob], cache: DiskCache, workers: int = -1
-) -> dict[str, bytes]:
-    """The machine code of kernels by name, from the cache or of Triton's compiler.
+) -> MachineCodes:
+    """The machine code of kernels by name: what is not in the cache begins to be compiled.
 
-    Raises as :func:`device_kernels`.
+    Args:
+        workers: how many processes may compile, as `TritonOptions.workers`.
+
+    Raises TritonCodegenError under Triton's interpreter.
     """
     keys = {name: machine_code_key(job) for name, job in jobs.items()}
-    codes = {name: found for name, key in keys.items() if (found := cache.get(key)) is not None}
-    missing = [name for name in jobs if name not in codes]
-    if not missing:
-        return codes
-    require_compiler()
+    known = {name: found for name, key in keys.items() if (found := cache.get(key)) is not None}
+    missing = [name for name in jobs if name not in known]
+    if missing:
+        require_compiler()
     crew = current()
     waiting = {
         name: crew.submit(jobs[name], partial(cache.put, keys[name]), workers) for name in missing
     }
-    crew.wait([*waiting.values()])
-    for name, made in waiting.items():
-        if made.error is not None:
-            raise made.error
-        codes[name] = made.code
-    return codes
+    return MachineCodes(keys, known, waiting)
+
+
+def kernel_jobs(
+    program: Program, sources: Mapping[str, TritonKernelSource], target: str
+) -> dict[str, KernelJob]:
+    """The kernels of a program to compile for a GPU such as "cuda:90", by name."""
+    aligned = aligned_arguments(program)
+    return {
+        name: kernel_job(source, target, _places(source, aligned.get(name, ())))
+        for name, source in sources.items()
+    }
+
+
+def device_kernel(source: TritonKernelSource) -> DeviceKernel:
+    """How a kernel is launched."""
+    from plait_cpp_codegen import DeviceKernel
+
+    symbols = tuple(name for name, kind in source.signature if kind == "i64")
+    return DeviceKernel(source.blocks, symbols, source.checks)
+
+
+def device_code(code: bytes) -> DeviceCode:
+    """Machine code as the native runtime takes it."""
+    from plait_cpp_codegen import DeviceCode
+
+    facts, _, image = code.partition(b"\n")
+    name, threads, shared = json.loads(facts)
+    return DeviceCode(name, threads, shared, image)
 
 
 def kernel_job(source: TritonKernelSource, target: str, aligned: Collection[int]) -> KernelJob:
@@ -101,16 +124,6 @@ def _places(source: TritonKernelSource, aligned: Collection[int]) -> set[int]:
     """The arguments that begin at multiples of 16 bytes, of which `aligned` are the program's."""
     reports = (n for n, (name, _) in enumerate(source.signature) if name == "errors")
     return {*aligned, *reports} & {*source.pointers}
-
-
-def _device_kernel(source: TritonKernelSource, code: bytes) -> DeviceKernel:
-    from plait_cpp_codegen import DeviceKernel
-
-    facts, _, image = code.partition(b"\n")
-    name, threads, shared, unused = json.loads(facts)
-    symbols = tuple(name for name, kind in source.signature if kind == "i64")
-    launch = source.blocks, symbols, source.checks, unused
-    return DeviceKernel(name, image, threads, shared, *launch)
 
 
 @once

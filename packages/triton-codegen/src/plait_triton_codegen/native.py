@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import torch
-
 from plait_cpp_codegen import (
     CompilationError,
     CompilerNotFoundError,
+    DeviceCode,
     UnsupportedProgramError,
     build_device_host,
     device_of,
@@ -17,9 +16,15 @@ from plait_cpp_codegen import (
 from plait_scheduler import Program
 from plait_triton_codegen.errors import KernelCompilationError, TritonCodegenError
 from plait_triton_codegen.kernels import TritonKernelSource
-from plait_triton_codegen.machine_code import device_kernels
+from plait_triton_codegen.machine_code import (
+    device_code,
+    device_kernel,
+    kernel_jobs,
+    machine_codes,
+)
 from plait_triton_codegen.options import TritonOptions
-from plait_utils import CacheError, DiskCache, Profile, warn_once
+from plait_triton_codegen.stored_program import store_program, target_of
+from plait_utils import CacheError, DiskCache, Profile, dataclass, warn_once
 
 _NO_NATIVE_HOST = (
     *(CompilerNotFoundError, CompilationError, UnsupportedProgramError),
@@ -28,13 +33,23 @@ _NO_NATIVE_HOST = (
 """What means that Python launches the kernels."""
 
 
+@dataclass(frozen=True, slots=True)
+class NativeHost:
+    """What runs a program on a GPU."""
+
+    run: Callable[..., tuple[object, ...]]
+    library: str | None
+    """Its key in the cache, where that alone can run it: see `load_stored`."""
+    cache_hit: bool
+
+
 def native_host(
     program: Program,
     sources: Mapping[str, TritonKernelSource],
     options: TritonOptions,
     cache: DiskCache,
     timer: Profile,
-) -> Callable[..., tuple[object, ...]] | str:
+) -> NativeHost | str:
     """What runs a program on a GPU, or why Python must.
 
     Raises KernelCompilationError for a kernel that Triton does not take.
@@ -45,13 +60,20 @@ def native_host(
 
         return build(native, options=replace(options, native_host=False), cache=cache)
 
+    def compiled() -> dict[str, DeviceCode]:
+        with timer.phase("triton compile"):
+            return {name: device_code(code) for name, code in codes.wait().items()}
+
     try:
         device = device_of(program)
-        major, minor = torch.cuda.get_device_capability(device)
-        with timer.phase("triton compile"):
-            target = f"cuda:{major}{minor}"
-            kernels = device_kernels(program, sources, target, cache, options.workers)
-        return build_device_host(program, kernels, in_python, cache=cache, profile=timer)
+        jobs = kernel_jobs(program, sources, target_of(device))
+        codes = machine_codes(jobs, cache, options.workers)
+        kernels = {name: device_kernel(source) for name, source in sources.items()}
+        host = build_device_host(program, kernels, compiled, in_python, cache=cache, profile=timer)
+        if host.library is None:
+            return NativeHost(host.run, None, host.cache_hit)
+        stored = store_program(device, host.library, [codes.keys[name] for name in kernels], cache)
+        return NativeHost(host.run, stored, host.cache_hit)
     except KernelCompilationError:
         raise  # from Python it would fail as well
     except _NO_NATIVE_HOST as error:

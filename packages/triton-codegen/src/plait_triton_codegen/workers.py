@@ -13,7 +13,6 @@ import atexit
 import enum
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -123,8 +122,8 @@ class Workers:
         return made
 
     def wait(self, compilations: Sequence[Compilation]) -> None:
-        """Until all are done, with the help of this thread where workers cannot do them, or where
-        this process has loaded Triton anyway."""
+        """Until all are done, in this thread where workers cannot do them: it would keep those
+        from getting their jobs while Triton holds Python's lock."""
         while True:
             with self._changed:
                 own = next((each for each in compilations if self._is_own(each)), None)
@@ -159,7 +158,7 @@ class Workers:
 
     def _is_own(self, each: Compilation) -> bool:
         if each.state is _State.WAITING:
-            return self._count == 0 or "triton" in sys.modules
+            return self._count == 0
         return each.state is _State.LEFT
 
     def _take(self, one: Compilation) -> None:

@@ -62,8 +62,6 @@ struct Api {
   void (*close_report)(const Api* api, int64_t* report, void* stream, int code);
   void* gpu;                       // the runtime's
 };
-// A kernel of a GPU: a function of its module, the threads of a program, and the bytes that these share.
-struct DeviceKernel { const char* name; int32_t threads, shared; };
 // What `plait_run` and the functions above return, beside 0; the first two are of kernels.
 enum : int { INDEX_OUT_OF_RANGE = 1, DIVISION_BY_ZERO, OUT_OF_MEMORY, PYTHON_ERROR };
 // From this bit on, `plait_run` says how many calls had drawn random numbers when it failed.
@@ -83,7 +81,6 @@ struct Signature {
   int32_t size_count, number_count;
   const SizePlace* size_places;
   void (*describe)(const int64_t* sizes, int64_t* numbers);
-  // Of a program on a GPU: where it is, as in TensorSpec, its kernels, and how many places check an index.
+  // Of a program on a GPU: where it is, as in TensorSpec, how many kernels it launches, and how many places check an index.
   int32_t device, kernel_count, check_count;
-  const DeviceKernel* kernels;
 };
