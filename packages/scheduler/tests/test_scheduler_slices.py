@@ -125,7 +125,9 @@ def test_on_a_gpu_slices_have_rows_that_begin_well():
     options = SchedulerOptions.for_gpu()
     program = plan(checked(GPU.format(reader="", returned="p")), options=options).program
     found = layouts(program)
-    assert found["p"] == [1001, 1] and found["p_slice"] == [1008, 1] and found["p_part"] == [1001, 1]
+    assert (
+        found["p"] == [1001, 1] and found["p_slice"] == [1008, 1] and found["p_part"] == [1001, 1]
+    )
 
 
 def test_on_a_gpu_what_only_loops_read_gets_room_itself():
@@ -152,7 +154,9 @@ def test_on_a_gpu_factors_that_loops_compute_get_room():
     assert layouts(program)["y"] == [1008, 1]
     views = [str(step.args[0]) for step in program.steps if isinstance(step, CallExtern)]
     assert "1008" in views[0] and "view=None" in views[1]
-    across = text.replace("view([1001, 4096], [1, 1001], 0), h", "view([2002, 2048], [2048, 1], 0), k")
+    across = text.replace(
+        "view([1001, 4096], [1, 1001], 0), h", "view([2002, 2048], [2048, 1], 0), k"
+    )
     across = across.replace("  input w", "  input k: bf16[2048, 64] on cuda:0\n  input w")
     across = across.replace("define p: bf16[1001", "define p: bf16[2002")
     program = plan(checked(across), options=SchedulerOptions.for_gpu()).program

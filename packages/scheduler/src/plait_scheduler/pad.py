@@ -53,7 +53,9 @@ def pad_products(graph: Graph, options: SchedulerOptions, log: DecisionLog) -> G
     taken = _read_as_they_lie(graph, padded)
     for name, buffer in [*padded.items()]:
         obstacle = "something else than loops reads it" if name in taken else None
-        reason = f"rows of {buffer.layout.size[-1]} would begin at no multiple of {_unit(buffer)} bytes"
+        reason = (
+            f"rows of {buffer.layout.size[-1]} would begin at no multiple of {_unit(buffer)} bytes"
+        )
         if not log.settle(DecisionKind.PAD, (name, ""), obstacle, reason):
             del padded[name]
     return replace(graph, definitions=tuple(_relaid(d, padded) for d in graph.definitions))
