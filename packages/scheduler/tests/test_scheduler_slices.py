@@ -125,9 +125,7 @@ def test_on_a_gpu_slices_have_rows_that_begin_well():
     options = SchedulerOptions.for_gpu()
     program = plan(checked(GPU.format(reader="", returned="p")), options=options).program
     found = layouts(program)
-    assert (
-        found["p"] == [1001, 1] and found["p_slice"] == [1008, 1] and found["p_part"] == [1001, 1]
-    )
+    assert [found[name] for name in ("p", "p_slice", "p_part")] == [[1001, 1], [1008, 1], [1001, 1]]
 
 
 def test_on_a_gpu_what_only_loops_read_gets_room_itself():
@@ -153,7 +151,8 @@ def test_on_a_gpu_factors_that_loops_compute_get_room():
     program = plan(checked(text), options=SchedulerOptions.for_gpu()).program
     assert layouts(program)["y"] == [1008, 1]
     views = [str(step.args[0]) for step in program.steps if isinstance(step, CallExtern)]
-    assert "1008" in views[0] and "view=None" in views[1]
+    assert "1008" in views[0]
+    assert "view=None" in views[1]
     across = text.replace(
         "view([1001, 4096], [1, 1001], 0), h", "view([2002, 2048], [2048, 1], 0), k"
     )

@@ -90,10 +90,10 @@ def _padded(definition: Definition, factors: frozenset[str]) -> Buffer | None:
             return None
         if not gains_by_begins(buffer) and not begins_badly(buffer):
             return None
-    elif not isinstance(body, Pointwise | Reduction):
-        return None
-    elif buffer.name not in factors or not begins_badly(buffer):
-        return None
+    else:
+        is_loop = isinstance(body, Pointwise | Reduction)
+        if not is_loop or buffer.name not in factors or not begins_badly(buffer):
+            return None
     size = buffer.layout.size
     if not buffer.layout.is_row_major or begin_well([size[-1]]):
         return None

@@ -92,7 +92,7 @@ def collapsed(layout: Layout) -> Layout:
 
 
 def in_memory_order(layout: Layout) -> Layout:
-    """The same elements with the dimensions as they lie in memory, where their strides are known."""
+    """The same elements with dimensions in the order of memory, where strides are known."""
     if not all(stride.is_constant for stride in layout.stride):
         return layout
     order = sorted(range(len(layout.size)), key=lambda n: (-layout.stride[n].as_int(), n))
