@@ -15,21 +15,43 @@ from plait import warm_programs
 from plait.record import Outcome
 from plait.warm_programs import code_of, load_library
 from plait_bytecode_tracer.stored import DiffersError
+from plait_cpp_codegen import machine_facts
+from plait_utils import DiskCache
+from plait_utils.cache_archive import export_cache, import_cache
+
+AS_ON_A_GPU = """
+# Programs of the CPU are stored as those of a GPU are, by a record in the cache.
+import dataclasses
+import os
+import torch
+import plait_triton_codegen.stored_program as stored_program
+from plait import codegen
 from plait_utils import DiskCache
 
+build_cpp = codegen._build_cpp
+torch.cuda.device_count = lambda: 1
+stored_program._facts = lambda device: {"the GPU": os.environ["FAKE_GPU"]}
+
+def build(*given, **named):
+    made = build_cpp(*given, **named)
+    library = stored_program.store_program(0, made.library, [], DiskCache())
+    return dataclasses.replace(made, library=library, backend="triton", language="Triton")
+
+codegen._build_cpp = build
+"""
 SCRIPT = """
 import sys
 import torch
 from torch import nn
 import plait
 
-what = sys.argv[1]
+what, place = sys.argv[1:]
 torch.manual_seed(0)
 drops = [nn.Dropout(0.5)] if what == "dropout" else []
 layers = nn.Linear(32, 64), nn.GELU(), nn.LayerNorm(64), *drops, nn.Linear(64, 16)
-model = nn.Sequential(*layers).cuda()
-x = torch.randn(4, 32, device="cuda", requires_grad=what != "inference")
-table = nn.Embedding(10, 8).cuda()
+model = nn.Sequential(*layers).to(place)
+x = torch.randn(4, 32, device=place, requires_grad=what != "inference")
+table = nn.Embedding(10, 8).to(place)
 
 def update(given, state):
     state.add_(given.sum(0))
@@ -43,10 +65,10 @@ def call(function):
         with torch.no_grad():
             return [function(x)]
     if what == "written":
-        state = torch.zeros(32, device="cuda")
+        state = torch.zeros(32, device=place)
         return [function(x.detach(), state), state]
     if what == "indices":
-        return [function(torch.tensor([0, 9], device="cuda"))]
+        return [function(torch.tensor([0, 9], device=place))]
     loss = function(x).square().mean()
     loss.backward()
     return [loss, x.grad.clone(), *(each.grad.clone() for each in model.parameters())]
@@ -59,7 +81,7 @@ for _ in range(2):
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
 if what == "indices":
     try:
-        compiled(torch.tensor([0, 10], device="cuda"))
+        compiled(torch.tensor([0, 10], device=place))
     except IndexError as error:
         print("IndexError")
 report = plait.report(compiled)
@@ -71,13 +93,20 @@ for graph in report.graphs:
 """
 
 
-def _printed(folder: Path, what: str, **environment: str) -> list[str]:
-    given = {**os.environ, "PLAIT_CACHE_DIR": str(folder), **environment}
+def _printed(folder: Path, what: str, gpu: str | None = None) -> list[str]:
+    """What the script prints, on a GPU, or as it were on a GPU of that name."""
+    given = {**os.environ, "PLAIT_CACHE_DIR": str(folder), "FAKE_GPU": str(gpu)}
+    given.pop("PLAIT_VERIFY", None)  # what is verified is not stored
+    script, place = (SCRIPT, "cuda") if gpu is None else (AS_ON_A_GPU + SCRIPT, "cpu")
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, what], capture_output=True, text=True, env=given
+        [sys.executable, "-c", script, what, place], capture_output=True, text=True, env=given
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout.splitlines()
+
+
+def _is_restored(lines: list[str]) -> bool:
+    return any("was restored from the cache" in line for line in lines)
 
 
 KINDS = ("inference", "training", "dropout", "written", "indices")
@@ -87,12 +116,31 @@ KINDS = ("inference", "training", "dropout", "written", "indices")
 @pytest.mark.parametrize("what", KINDS)
 def test_a_second_process_restores_it_without_triton(tmp_path: Path, what: str) -> None:
     first = _printed(tmp_path, what)
-    assert not any("restored" in line for line in first), first
+    assert not _is_restored(first), first
     second = _printed(tmp_path, what)
-    assert any("was restored from the cache" in line for line in second), (first, second)
+    assert _is_restored(second), (first, second)
     place = 1 if what == "indices" else 0
     assert second[:place] == first[:place] == ["IndexError"][:place]
     assert second[place] == f"{2 if what in ('training', 'dropout') else 1} False"
+
+
+def test_records_of_programs_go_the_same_way_without_a_gpu(tmp_path: Path) -> None:
+    assert not _is_restored(_printed(tmp_path, "training", "H100"))
+    lines = _printed(tmp_path, "training", "H100")
+    assert _is_restored(lines)
+    assert lines[0].endswith(" False")  # Triton is not loaded
+
+
+def test_another_machine_tells_why_it_traces(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    _printed(here, "inference", "H100")
+    archive = tmp_path / "cache.zip"
+    export_cache(DiskCache(here), archive, machine_facts())
+    import_cache(DiskCache(there), archive, machine_facts())
+    other = _printed(there, "inference", "A100")
+    assert not _is_restored(other)
+    assert any("made for another machine: the GPU is A100 and was H100" in line for line in other)
+    assert _is_restored(_printed(here, "inference", "H100"))
 
 
 class _Record:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 from typing import Any
 
@@ -89,3 +90,19 @@ def test_the_chosen_options_are_given_on(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_an_unknown_option_of_the_backend_is_told() -> None:
     with pytest.raises(plait.OptionError, match=r"triton\.workrs"):
         plait.compile(lambda x: x, options={"triton.workrs": 2})
+
+
+def test_a_report_tells_why_python_launches_the_kernels() -> None:
+    compiled = plait.compile(lambda x: x.sin() + 1)
+    compiled(torch.ones(4))
+    report = plait.report(compiled)
+    (graph,) = report.graphs
+    assert graph.python_reason is None
+    assert "Python launches" not in str(report)
+    code = dataclasses.replace(graph.record.code, python_reason="no C++ compiler\n  hint: <g++>")
+    there = dataclasses.replace(graph, record=dataclasses.replace(graph.record, code=code))
+    told = dataclasses.replace(report, graphs=(there,))
+    assert there.python_reason == "no C++ compiler\n  hint: <g++>"
+    assert "Python launches the kernels: no C++ compiler" in str(told)
+    assert "Python launches the kernels: no C++ compiler" in told.html()
+    assert "hint: &lt;g++&gt;" in told.html()

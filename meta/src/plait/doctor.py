@@ -13,8 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plait_utils import DiskCache, PlaitError, dataclass
-from plait_utils.processors import usable_processors
+from plait_utils import DiskCache, PlaitError, dataclass, usable_processors
 
 if TYPE_CHECKING:
     from rich.table import Table

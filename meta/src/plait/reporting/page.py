@@ -301,7 +301,7 @@ def _facts(graph: GraphReport) -> str:
     if graph.unrounded:
         facts.append(unrounded(graph))
     if graph.python_reason:
-        facts.append(_text(f"Python launches the kernels: {graph.python_reason}"))
+        facts.append(f"Python launches the kernels: {graph.python_reason}")
     if graph.pieces:
         facts.append(graph.pieces)
     facts += products(graph)

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from plait_cpp_codegen.native_text import native_text
-from plait_utils import dataclass
-from plait_utils.processors import usable_processors
+from plait_utils import dataclass, usable_processors
 
 _UNIT = 8_000
 """Characters of functions that are worth a unit of their own: two tenths of a second of g++."""

@@ -31,9 +31,8 @@ from plait_triton_codegen.jobs import (
 from plait_triton_codegen.options import TritonOptions
 from plait_triton_codegen.processes import WorkerProcess, can_start, search_path
 from plait_triton_codegen.worker import CODE, READY, TROUBLE
-from plait_utils import get_logger
+from plait_utils import get_logger, usable_processors
 from plait_utils.interrupts import stop_if_interrupted
-from plait_utils.processors import usable_processors
 
 MOST_WORKERS = 16
 _START_SECONDS = 60.0
