@@ -45,6 +45,8 @@ class Built:
     """What timing its kernels has found, where that was asked for."""
     overwritten: frozenset[int] = frozenset()
     """The inputs in whose memory it computes what it needs for itself."""
+    graphs: Callable[[], str] | None = None
+    """Tells of its CUDA graphs, where these were asked for."""
 
 
 def build(
@@ -63,12 +65,12 @@ def build(
     if target is Target.PYTHON:
         return _build_python(program)
     if target is Target.TRITON:
-        return _build_triton(program, profile)
+        return _build_triton(program, options, profile)
     devices = sorted({buffer.device.type for buffer in program.buffers})
     if devices in ([], ["cpu"]):
         return _build_cpp(program, options, profile, meanwhile, ended)
     if devices in (["cuda"], ["cpu", "cuda"]):
-        return _build_triton(program, profile)
+        return _build_triton(program, options, profile)
     raise BackendError(
         f"no backend generates code for {' and '.join(devices)}",
         hint="plait compiles for cpu and cuda; other devices run eagerly.",
@@ -101,8 +103,9 @@ def _build_python(program: Program) -> Built:
     return Built("python", "Python", "py", lambda *inputs: run(inputs), source)
 
 
-def _build_triton(program: Program, profile: Profile) -> Built:
+def _build_triton(program: Program, options: CompileOptions, profile: Profile) -> Built:
     try:
+        from plait_triton_codegen import TritonOptions
         from plait_triton_codegen import build as build_triton
     except ImportError as error:
         raise BackendError(
@@ -116,5 +119,11 @@ def _build_triton(program: Program, profile: Profile) -> Built:
             hint="Move the inputs to a GPU, or set TRITON_INTERPRET=1 before Python starts to "
             "run them in Triton's interpreter.",
         )
-    made = build_triton(program, profile=profile)
-    return Built("triton", "Triton", "triton.py", made.run, made.source)
+    graphs = on_gpu and options.cuda_graphs
+    made = build_triton(program, options=TritonOptions(cuda_graphs=graphs), profile=profile)
+
+    def told() -> str:
+        return str(made.graphs) if made.graphs else f"no CUDA graphs: {made.graph_reason}"
+
+    facts = (made.run, made.source)
+    return Built("triton", "Triton", "triton.py", *facts, graphs=told if graphs else None)

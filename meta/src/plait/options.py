@@ -26,8 +26,8 @@ MODES: dict[str, dict[str, Any]] = {
     "default": {},
     # The C++ compiler takes 10 to 35% less time so; other stages have nothing that is optional.
     "fast-compile": {"cpp.fast_build": True},
-    "reduce-overhead": {},
-    "max-autotune": {"never_slower": True, "cpp.autotune": True},
+    "reduce-overhead": {"cuda_graphs": True},
+    "max-autotune": {"never_slower": True, "cpp.autotune": True, "cuda_graphs": True},
     "max-autotune-no-cudagraphs": {"never_slower": True, "cpp.autotune": True},
 }
 """The modes of `torch.compile` and `"fast-compile"`: the options that each chooses, where neither
@@ -147,6 +147,12 @@ class CompileOptions(Settings):
         "on CPUs, multiply matrices of few rows, and small ones, by kernels of plait's own, where "
         "these are measured to be faster than a call of torch's",
         env="PLAIT_OWN_PRODUCTS",
+    )
+    cuda_graphs: bool = setting(
+        False,
+        "on GPUs, record what a program launches as a CUDA graph, and launch it as one",
+        env="PLAIT_CUDA_GRAPHS",
+        in_cache_key=False,
     )
     random: str = setting(
         "eager",

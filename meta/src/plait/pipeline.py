@@ -453,6 +453,7 @@ def _generated(
         code=HostCode(
             *(built.backend, built.source, built.language, built.fallback_reason),
             *(built.cache_hit, built.library, built.tuned, varied),
+            graphs=built.graphs,
         )
     )
     stages.dump(f"program.{built.extension}", lambda: built.source or "")

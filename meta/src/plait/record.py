@@ -65,6 +65,8 @@ class HostCode:
     """What timing its kernels has found, where that was asked for."""
     varied: Varied | None = None
     """Which of its operators are called instead of loops, or the other way round, by timing."""
+    graphs: Callable[[], str] | None = None
+    """Tells of its CUDA graphs, where these were asked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -302,6 +302,8 @@ def _facts(graph: GraphReport) -> str:
         facts.append(unrounded(graph))
     if graph.pieces:
         facts.append(graph.pieces)
+    if graph.cuda_graphs:
+        facts.append(graph.cuda_graphs)
     facts += products(graph)
     facts += padded(graph)
     if graph.seconds:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         device_of,
         render_device_host,
     )
+    from plait_cpp_codegen.device_graphs import DeviceGraphs
     from plait_cpp_codegen.device_host import DeviceKernel
     from plait_cpp_codegen.kernels.product_facts import MatrixProduct, product_of
     from plait_cpp_codegen.tuning import Tuned, fastest, times_in_turns, timing_key
@@ -37,6 +38,7 @@ else:  # code generation comes late in a compile, and after `prepare`
                 "device_of",
                 "render_device_host",
             ),
+            "plait_cpp_codegen.device_graphs": ("DeviceGraphs",),
             "plait_cpp_codegen.device_host": ("DeviceKernel",),
             "plait_cpp_codegen.kernels.product_facts": ("MatrixProduct", "product_of"),
             "plait_cpp_codegen.tuning": ("Tuned", "fastest", "times_in_turns", "timing_key"),
@@ -47,6 +49,7 @@ __all__ = [
     "CompilationError",
     "CompilerNotFoundError",
     "CppOptions",
+    "DeviceGraphs",
     "DeviceKernel",
     "Executable",
     "MatrixProduct",

@@ -7,7 +7,8 @@ from functools import cache as once
 from typing import TypeAlias
 
 from plait_cpp_codegen.building import runtime_for, without_comments
-from plait_cpp_codegen.device_host import DeviceHostWriter, DeviceKernel
+from plait_cpp_codegen.device_graphs import DeviceGraphs, graph_refusal
+from plait_cpp_codegen.device_host import DeviceHostWriter, DeviceKernel, InputWrites
 from plait_cpp_codegen.errors import UnsupportedProgramError
 from plait_cpp_codegen.external import PythonCalls
 from plait_cpp_codegen.options import CppOptions
@@ -50,6 +51,7 @@ def build_device_host(
     kernels: Mapping[str, DeviceKernel],
     otherwise: Callable[[Program], Runner],
     *,
+    graphs: DeviceGraphs | None = None,
     options: CppOptions | None = None,
     cache: DiskCache | None = None,
     profile: Profile | None = None,
@@ -61,6 +63,7 @@ def build_device_host(
         kernels: by their names in the program, those that it launches.
         otherwise: gives what runs a program on inputs whose memory does not begin at a multiple
             of 16 bytes; asked when the first such come.
+        graphs: record what calls launch as CUDA graphs, where that can be; it is told of them.
 
     It raises IndexError for an index out of range, RuntimeError for errors of the driver.
     UnsupportedProgramError is raised for a program that this host cannot express,
@@ -74,19 +77,38 @@ def build_device_host(
         text = _rendered(native, kernels)
     key = stable_hash("device program", without_comments(text), toolchain.key)
     images = tuple(kernel.image for kernel in kernels.values())
+    on_gpu: list[object] = [images, _late(lambda: otherwise(native))]
     with timer.phase("build"):
         runtime = runtime_for(toolchain, store)
+        if graphs is not None and _may_record(native, kernels, graphs):
+            graphs.connect(runtime.new_stream)
+            on_gpu += [graphs, _written(native)]
         run, hit = load_cached(
             store,
             key,
             lambda output: toolchain.build(text, output, *toolchain.bare),
             "plait_signature",
-            lambda path: runtime.load_program(
-                str(path), PythonCalls(native), images, _late(lambda: otherwise(native))
-            ),
+            lambda path: runtime.load_program(str(path), PythonCalls(native), *on_gpu),
         )
     timer.count("cache hits" if hit else "cache misses")
     return plan.around(run) if plan else run
+
+
+def _may_record(
+    program: Program, kernels: Mapping[str, DeviceKernel], graphs: DeviceGraphs
+) -> bool:
+    """Whether a program can be recorded, as far as its steps tell; if not, that is told."""
+    reason = graph_refusal(program, kernels)
+    if reason is not None:
+        graphs.refused(reason)
+    return reason is None
+
+
+def _written(program: Program) -> bytes:
+    """For each input whether the program writes to it."""
+    writes = InputWrites(program)
+    written = {position for step in program.steps for position in writes.of(step)}
+    return bytes(position in written for position in range(len(program.inputs)))
 
 
 def _late(make: Callable[[], Runner]) -> Runner:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
 from plait_cpp_codegen.errors import UnsupportedProgramError
@@ -12,12 +12,14 @@ from plait_cpp_codegen.tables import string
 from plait_ir_lowering import DType, IndexExpr, Layout, TensorRef
 from plait_scheduler import (
     Access,
+    CallExtern,
     CopyBack,
     InputStorage,
     Launch,
     OnError,
     OutputStorage,
-    Param,
+    PartStorage,
+    Program,
     ProgramBuffer,
     Return,
     Step,
@@ -51,6 +53,36 @@ class DeviceKernel:
     unused: int = 0
 
 
+class InputWrites:
+    """Which inputs each step of a program writes to."""
+
+    def __init__(self, program: Program) -> None:
+        self.buffers = {buffer.name: buffer for buffer in program.buffers}
+        self._params = {kernel.name: kernel.params for kernel in program.kernels}
+
+    def of(self, step: Step) -> frozenset[int]:
+        """Their positions."""
+        names: tuple[str | None, ...] = ()
+        match step:
+            case CopyBack(target):
+                names = (target,)
+            case CallExtern() if step.out_variant:
+                names = step.results
+            case Launch():
+                params = self._params[step.kernel]
+                given = zip(params, step.buffers, strict=True)
+                names = tuple(name for param, name in given if param.access is not Access.READ)
+        return frozenset(self._inputs(name for name in names if name is not None))
+
+    def _inputs(self, names: Iterable[str]) -> Iterator[int]:
+        for name in names:
+            storage = self.buffers[memory_of(self.buffers, name)].storage
+            while isinstance(storage, PartStorage):
+                storage = self.buffers[memory_of(self.buffers, storage.buffer)].storage
+            if isinstance(storage, InputStorage):
+                yield storage.position
+
+
 @dataclass(slots=True)
 class DeviceHostWriter(HostWriter):
     """Writes `plait_run` for a program whose buffers are all on one GPU.
@@ -66,12 +98,12 @@ class DeviceHostWriter(HostWriter):
     """Whether there are launches whose report has not been read."""
     numbers: dict[str, int] = field(init=False)
     """Where each kernel stands in the table of kernels."""
-    params: dict[str, tuple[Param, ...]] = field(init=False)
+    inputs: InputWrites = field(init=False)
 
     def __post_init__(self) -> None:
         HostWriter.__post_init__(self)
         self.numbers = {name: number for number, name in enumerate(self.launched)}
-        self.params = {kernel.name: kernel.params for kernel in self.program.kernels}
+        self.inputs = InputWrites(self.program)
 
     def _kernel_table(self) -> list[str]:
         kernels = [
@@ -115,13 +147,7 @@ class DeviceHostWriter(HostWriter):
 
     def _shows(self, step: Step) -> bool:
         """Whether it returns, or changes an input."""
-        if not isinstance(step, Launch):
-            return isinstance(step, Return | CopyBack)
-        return any(
-            param.access is not Access.READ
-            and isinstance(self.buffers[memory_of(self.buffers, name)].storage, InputStorage)
-            for param, name in zip(self.params[step.kernel], step.buffers, strict=True)
-        )
+        return isinstance(step, Return) or bool(self.inputs.of(step))
 
     def _step(self, step: Step) -> list[str]:
         if isinstance(step, OnError):
@@ -138,7 +164,7 @@ class DeviceHostWriter(HostWriter):
         self.tables.define("TensorSpec", spec, self.tables.spec(buffer.dtype, buffer.layout))
         data = data_name(buffer.name)
         return [
-            f"if (api.empty(&{spec}, &outputs[{slot}].tensor, &{data})) "
+            f"if (api.output(&{spec}, &outputs[{slot}], &{data})) "
             "{ code = OUT_OF_MEMORY; goto done; }"
         ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from torch import Tensor
 
@@ -13,7 +13,10 @@ from plait_scheduler import Kernel, Launch, Program, RenderedKernel, render_pyth
 from plait_triton_codegen.kernels import HostKernel, TritonKernelSource, host_kernel
 from plait_triton_codegen.modules import load_module, module_key
 from plait_triton_codegen.options import TritonOptions
-from plait_utils import DiskCache, Profile
+from plait_utils import DiskCache, Profile, warn_once
+
+if TYPE_CHECKING:
+    from plait_cpp_codegen import DeviceGraphs
 
 Runner: TypeAlias = Callable[..., tuple[object, ...]]
 
@@ -41,6 +44,18 @@ class TritonExecutable:
     launches the kernels."""
     python_reason: str | None = None
     """Why Python launches the kernels of a program for a GPU; None where C++ does."""
+    graphs: DeviceGraphs | None = field(default=None, repr=False)
+    """Its CUDA graphs, where the option `cuda_graphs` is on and C++ launches the kernels."""
+
+    @property
+    def graph_reason(self) -> str | None:
+        """Why calls launch kernels one by one; None where they are recorded as CUDA graphs, or will
+        be. Calls may find such a reason."""
+        if self.graphs is not None:
+            return self.graphs.reason
+        if self.python_reason is not None:
+            return f"Python launches its kernels: {self.python_reason}"
+        return "the option cuda_graphs is off"
 
     @property
     def python_source(self) -> str:
@@ -75,12 +90,13 @@ def build(
         source = render_python(program, lambda kernel: sources[kernel.name].rendered)
         kernels = tuple(text.source for text in rendered if text.source is not None)
     native = _native(program, rendered, chosen, store, timer)
-    reason = native if isinstance(native, str) else None
+    reason, path, graphs = None, None, None
     if isinstance(native, str):
+        reason = native
         with timer.phase("triton load"):
             run, path = _in_python(source, store)
     else:
-        run, path = native, None
+        run, graphs = native
     timer.count("triton kernels", len(kernels))
     metadata: dict[str, str | int] = {
         "backend": "triton",
@@ -90,7 +106,11 @@ def build(
         "torch kernels": len(program.kernels) - len(kernels),
         "launches": sum(isinstance(step, Launch) for step in program.steps),
     }
-    return TritonExecutable(source, kernels, metadata, run, path, reason)
+    made = TritonExecutable(source, kernels, metadata, run, path, reason, graphs)
+    if chosen.cuda_graphs and reason is not None:
+        message = "%s is not recorded as a CUDA graph: %s"
+        warn_once("triton", f"graph: {reason}", message, program.name, made.graph_reason)
+    return made
 
 
 def _in_python(source: str, cache: DiskCache) -> tuple[Runner, Path | None]:
@@ -106,8 +126,8 @@ def _native(
     options: TritonOptions,
     cache: DiskCache,
     timer: Profile,
-) -> Runner | str:
-    """What runs a program without Python, or why there is none."""
+) -> tuple[Runner, DeviceGraphs | None] | str:
+    """What runs a program without Python, and its graphs; or why there is none."""
     if not options.native_host:
         return "the option native_host is off"
     if {buffer.device.type for buffer in program.buffers} != {"cuda"}:

@@ -10,6 +10,7 @@ import torch
 from plait_cpp_codegen import (
     CompilationError,
     CompilerNotFoundError,
+    DeviceGraphs,
     UnsupportedProgramError,
     build_device_host,
     device_of,
@@ -34,8 +35,9 @@ def native_host(
     options: TritonOptions,
     cache: DiskCache,
     timer: Profile,
-) -> Callable[..., tuple[object, ...]] | str:
-    """What runs a program on a GPU, or why Python must."""
+) -> tuple[Callable[..., tuple[object, ...]], DeviceGraphs | None] | str:
+    """What runs a program on a GPU, with its CUDA graphs where these are asked for; or why Python
+    must."""
 
     def in_python(native: Program) -> Callable[..., tuple[object, ...]]:
         from plait_triton_codegen.build import build
@@ -47,7 +49,11 @@ def native_host(
         major, minor = torch.cuda.get_device_capability(device)
         with timer.phase("triton compile"):
             kernels = device_kernels(program, sources, f"cuda:{major}{minor}", cache)
-        return build_device_host(program, kernels, in_python, cache=cache, profile=timer)
+        graphs = DeviceGraphs(device, program.name) if options.cuda_graphs else None
+        run = build_device_host(
+            program, kernels, in_python, graphs=graphs, cache=cache, profile=timer
+        )
+        return run, graphs
     except _NO_NATIVE_HOST as error:
         reason = str(error)
         if not isinstance(error, UnsupportedProgramError):

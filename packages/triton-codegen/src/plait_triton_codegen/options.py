@@ -30,3 +30,9 @@ class TritonOptions(Settings):
         "launch kernels on a GPU from C++, through the CUDA driver; if off, from Python",
         env="PLAIT_TRITON_NATIVE_HOST",
     )
+    cuda_graphs: bool = setting(
+        False,
+        "record what a call launches as a CUDA graph, where kernels are launched from C++",
+        env="PLAIT_CUDA_GRAPHS",
+        in_cache_key=False,
+    )

@@ -53,6 +53,7 @@ struct Api {
   // report indices out of range and tells of these.
   void* (*stream)(const Api* api);
   int (*empty)(const TensorSpec* spec, void** tensor, char** data);
+  int (*output)(const TensorSpec* spec, Output* output, char** data);
   int (*view)(const TensorSpec* spec, int64_t offset, void** tensor);  // of a tensor, which it replaces
   int (*launch)(const Api* api, int32_t kernel, int64_t programs, void** arguments, void* stream);
   int (*copy)(const Api* api, void* to, const void* from, int64_t bytes, void* stream);
@@ -61,6 +62,7 @@ struct Api {
   int (*check)(const Api* api, int64_t* report, void* stream);
   void (*close_report)(const Api* api, int64_t* report, void* stream, int code);
   void* gpu;                       // the runtime's
+  void* report;                    // that of a recording
 };
 // A kernel of a GPU: a function of its module, the threads of a program, and the bytes that these share.
 struct DeviceKernel { const char* name; int32_t threads, shared; };

@@ -82,6 +82,7 @@ int empty_on_device(const TensorSpec* spec, void** tensor, char** data) {
   if (empty_strided(spec->rank, spec->sizes, spec->strides, spec->scalar_type, type_of(*spec), index_of(*spec), tensor)) return OUT_OF_MEMORY;
   return get_data(*tensor, (void**)data) ? OUT_OF_MEMORY : 0;
 }
+int output_on_device(const TensorSpec* spec, Output* output, char** data) { return empty_on_device(spec, &output->tensor, data); }
 int view_of(const TensorSpec* spec, int64_t offset, void** tensor) {
   int64_t start;
   void* view = nullptr;
