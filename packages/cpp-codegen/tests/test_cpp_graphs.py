@@ -10,14 +10,27 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from plait_cpp_codegen import DeviceGraphs, DeviceKernel
-from plait_cpp_codegen.device_graphs import graph_refusal
-from plait_ir_lowering import lower
-from plait_scheduler import Program, schedule
+from plait_cpp_codegen.device_graphs import Use, buffer_uses, graph_refusal
+from plait_ir_lowering import LoweringOptions, lower
+from plait_scheduler import Program, parse_program, schedule
 
 
 def _program(function, *inputs: Tensor, mutations: Mapping[int, int] | None = None) -> Program:
     traced = make_fx(function, tracing_mode="fake")(*inputs)
-    return schedule(lower(traced, mutations=mutations))
+    options = LoweringOptions(own_products=False)
+    return schedule(lower(traced, options=options, mutations=mutations))
+
+
+ATTENTION = """\
+program attention()
+  inputs q
+  arena 0
+  buffer q: f32[2, 4, 32, 64] on cuda:0 = input 0
+  buffer out: f32[2, 4, 32, 64] on cuda:0 = extern
+  steps
+    call new(out, _, _, _) = aten::_scaled_dot_product_efficient_attention(q, q, q, None, False, 0.0, True, None)
+    return out
+"""  # noqa: E501
 
 
 def _kernels(program: Program, checks: int = 0) -> dict[str, DeviceKernel]:
@@ -65,3 +78,23 @@ def test_reasons_and_recordings_are_told() -> None:
     graphs.refused(RuntimeError("out of memory"))
     assert graphs.reason == "out of memory"
     assert str(graphs).endswith("; out of memory")
+
+
+def test_attention_draws_for_its_dropout_alone() -> None:
+    program = parse_program(ATTENTION)
+    assert graph_refusal(program, _kernels(program)) is None
+    dropping = parse_program(ATTENTION.replace("False, 0.0,", "False, 0.5,"))
+    assert "draws random numbers" in str(graph_refusal(dropping, _kernels(dropping)))
+
+
+def test_what_uses_inputs_and_outputs() -> None:
+    def program(state, x, y):
+        new = state + y
+        return new, x @ new, y.exp(), x[:2] * 2
+
+    inputs = torch.zeros(96, 96), torch.ones(96, 96), torch.ones(96)
+    uses = buffer_uses(_program(program, *inputs))
+    kernels, calls = Use.KERNELS, Use.CALLS
+    assert [*uses] == [kernels, calls, kernels, calls, calls, kernels, kernels]
+    changed = buffer_uses(_program(lambda s, x: (s @ x,), *inputs[:2], mutations={0: 0}))
+    assert [*changed] == [Use.WRITING_CALLS, calls]

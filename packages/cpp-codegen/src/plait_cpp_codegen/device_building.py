@@ -7,8 +7,8 @@ from functools import cache as once
 from typing import TypeAlias
 
 from plait_cpp_codegen.building import runtime_for, without_comments
-from plait_cpp_codegen.device_graphs import DeviceGraphs, graph_refusal
-from plait_cpp_codegen.device_host import DeviceHostWriter, DeviceKernel, InputWrites
+from plait_cpp_codegen.device_graphs import DeviceGraphs, buffer_uses, graph_refusal
+from plait_cpp_codegen.device_host import DeviceHostWriter, DeviceKernel
 from plait_cpp_codegen.errors import UnsupportedProgramError
 from plait_cpp_codegen.external import PythonCalls
 from plait_cpp_codegen.options import CppOptions
@@ -82,7 +82,7 @@ def build_device_host(
         runtime = runtime_for(toolchain, store)
         if graphs is not None and _may_record(native, kernels, graphs):
             graphs.connect(runtime.new_stream)
-            on_gpu += [graphs, _written(native)]
+            on_gpu += [graphs, buffer_uses(native)]
         run, hit = load_cached(
             store,
             key,
@@ -102,13 +102,6 @@ def _may_record(
     if reason is not None:
         graphs.refused(reason)
     return reason is None
-
-
-def _written(program: Program) -> bytes:
-    """For each input whether the program writes to it."""
-    writes = InputWrites(program)
-    written = {position for step in program.steps for position in writes.of(step)}
-    return bytes(position in written for position in range(len(program.inputs)))
 
 
 def _late(make: Callable[[], Runner]) -> Runner:

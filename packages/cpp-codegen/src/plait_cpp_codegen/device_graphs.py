@@ -8,23 +8,31 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from enum import IntEnum
 from types import TracebackType
-from weakref import WeakValueDictionary
 
 import torch
 
 from plait_cpp_codegen.device_host import DeviceKernel, InputWrites
 from plait_cpp_codegen.external.encode import NotEncodable, encode_call
-from plait_cpp_codegen.external.schemas import overload_of
+from plait_cpp_codegen.external.schemas import overload_of, tensors_of
 from plait_cpp_codegen.external.shims import shim_of
-from plait_scheduler import CallExtern, Launch, Program, ProgramBuffer
+from plait_ir_lowering import TensorRef
+from plait_scheduler import (
+    CallExtern,
+    CopyBack,
+    ExternStorage,
+    Launch,
+    Program,
+    ProgramBuffer,
+    Return,
+)
 from plait_utils import warn_once
 
 _lock = threading.Lock()
-_pools: WeakValueDictionary[tuple[int, int], RecordingPool] = WeakValueDictionary()
-_sides: dict[tuple[int, int], torch.cuda.ExternalStream] = {}
-"""The streams that recordings are made on, by device and by the stream that they run on. They stay:
-cuBLAS keeps a workspace for each stream that it has seen."""
+_pools: dict[tuple[int, int], RecordingPool] = {}
+"""By device, and by the stream that recordings run on. They stay: cuBLAS keeps, for each stream that it
+has seen, a workspace, which lies in the pool in which it was first asked for."""
 
 
 class DeviceGraphs:
@@ -73,28 +81,23 @@ class DeviceGraphs:
         with _lock:
             pool = _pools.get(place)
             if pool is None:
-                side = _sides.get(place)
-                if side is None:
-                    with torch.cuda.device(self._device):
-                        side = torch.cuda.ExternalStream(self._new_stream())  # type: ignore[no-untyped-call]
-                    _sides[place] = side
-                pool = _pools[place] = RecordingPool(self._device, side)
+                pool = _pools[place] = RecordingPool(self._device, self._new_stream)
             return pool
 
 
 class RecordingPool:
-    """Memory that recordings share which run one after another; within it one is made.
+    """Memory that recordings share which run one after another, and the stream that they are made on.
 
-    It stays as long as one of them does.
+    A recording is made within it, one at a time.
     """
 
-    def __init__(self, device: int, side: torch.cuda.ExternalStream) -> None:
+    def __init__(self, device: int, new_stream: Callable[[], int]) -> None:
         self._device = device
-        self._side = side
         self._turn = threading.Lock()
         self._within = ExitStack()
         with torch.cuda.device(device):
             self._pool = torch.cuda.MemPool()
+            self._side = torch.cuda.ExternalStream(new_stream())  # type: ignore[no-untyped-call]
 
     def __enter__(self) -> None:
         self._turn.acquire()
@@ -115,23 +118,62 @@ class RecordingPool:
         within.close()
 
 
+class Use(IntEnum):
+    """What uses an input or output of a program."""
+
+    KERNELS = 0
+    """Launches alone: a recording can be made to use it wherever it lies."""
+    CALLS = 1
+    """Operators of torch, or copies, too: it lies where it lay, or is copied."""
+    WRITING_CALLS = 2
+    """An input that these write to."""
+
+
+def buffer_uses(program: Program) -> bytes:
+    """What uses each input of a program and then each output."""
+    writes = InputWrites(program)
+    last = program.steps[-1]
+    assert isinstance(last, Return), "the last step of a program"
+    returned = [out.buffer for out in last.outputs if isinstance(out, TensorRef)]
+    memories = [writes.memory(name) for name in (*program.inputs, *returned)]
+    uses = dict.fromkeys(memories, Use.KERNELS)
+    for memory in memories:
+        if isinstance(writes.buffers[memory].storage, ExternStorage):
+            uses[memory] = Use.CALLS
+    for step in program.steps:
+        if isinstance(step, CallExtern | CopyBack):
+            uses |= dict.fromkeys(map(writes.memory, _used(step)), Use.CALLS)
+    for step in program.steps:
+        if isinstance(step, CallExtern | CopyBack):
+            written = (program.inputs[position] for position in writes.of(step))
+            uses |= dict.fromkeys(written, Use.WRITING_CALLS)
+    return bytes(uses[memory] for memory in memories)
+
+
+def _used(step: CallExtern | CopyBack) -> list[str]:
+    if isinstance(step, CopyBack):
+        return [step.input, step.source.buffer]
+    made = [name for name in step.results if name is not None]
+    return [*(ref.buffer for ref in tensors_of(step)), *made]
+
+
 def graph_refusal(program: Program, kernels: Mapping[str, DeviceKernel]) -> str | None:
     """Why a program that the native host runs cannot be recorded, as far as its steps tell."""
-    inputs = InputWrites(program)
+    writes = InputWrites(program)
     checks = False
     for step in program.steps:
         if isinstance(step, CallExtern):
-            reason = _call_refusal(step, inputs.buffers)
+            reason = _call_refusal(step, writes.buffers)
             if reason is not None:
                 return reason
-        if checks and inputs.of(step):
+        if checks and writes.of(step):
             return "it writes to an input after checking indices, which must all be right for that"
         checks = checks or (isinstance(step, Launch) and kernels[step.kernel].checks > 0)
     return None
 
 
 def _call_refusal(call: CallExtern, buffers: Mapping[str, ProgramBuffer]) -> str | None:
-    if torch.Tag.nondeterministic_seeded in overload_of(call).tags:
+    if _draws(call):
         return f"{call.op} draws random numbers, of which a graph would repeat the first"
     dtypes = tuple(buffers[name].dtype for name in call.results if name is not None)
     try:
@@ -140,3 +182,13 @@ def _call_refusal(call: CallExtern, buffers: Mapping[str, ProgramBuffer]) -> str
         if shim_of(call, dtypes, "cuda") is None:
             return f"{call.op} is called from Python"
     return None
+
+
+def _draws(call: CallExtern) -> bool:
+    """Whether a call draws random numbers: attention does so for its dropout alone."""
+    overload = overload_of(call)
+    if torch.Tag.nondeterministic_seeded not in overload.tags:
+        return False
+    taken = (argument for argument in overload._schema.arguments if not argument.is_out)
+    given = {argument.name: value for argument, value in zip(taken, call.args, strict=True)}
+    return given.get("dropout_p") != 0.0

@@ -22,9 +22,9 @@ from plait_scheduler import (
     Program,
     ProgramBuffer,
     Return,
+    SharedStorage,
     Step,
     is_whole,
-    memory_of,
 )
 from plait_utils import dataclass
 
@@ -52,6 +52,10 @@ class DeviceKernel:
     """How many places check an index: each reports in three 64-bit integers."""
     unused: int = 0
 
+    def arguments_after(self, pointers: int) -> int:
+        """How many arguments it takes, with so many pointers to buffers."""
+        return pointers + len(self.symbols) + (self.checks > 0) + self.unused
+
 
 class InputWrites:
     """Which inputs each step of a program writes to."""
@@ -74,11 +78,16 @@ class InputWrites:
                 names = tuple(name for param, name in given if param.access is not Access.READ)
         return frozenset(self._inputs(name for name in names if name is not None))
 
+    def memory(self, name: str) -> str:
+        """The buffer in whose memory a buffer lies, itself or as a part."""
+        storage = self.buffers[name].storage
+        while isinstance(storage, SharedStorage | PartStorage):
+            name, storage = storage.buffer, self.buffers[storage.buffer].storage
+        return name
+
     def _inputs(self, names: Iterable[str]) -> Iterator[int]:
         for name in names:
-            storage = self.buffers[memory_of(self.buffers, name)].storage
-            while isinstance(storage, PartStorage):
-                storage = self.buffers[memory_of(self.buffers, storage.buffer)].storage
+            storage = self.buffers[self.memory(name)].storage
             if isinstance(storage, InputStorage):
                 yield storage.position
 
@@ -106,9 +115,11 @@ class DeviceHostWriter(HostWriter):
         self.inputs = InputWrites(self.program)
 
     def _kernel_table(self) -> list[str]:
+        pointers = {kernel.name: len(kernel.params) for kernel in self.program.kernels}
         kernels = [
-            f"{{{string(kernel.name)}, {kernel.threads}, {kernel.shared_bytes}}}"
-            for kernel in self.launched.values()
+            f"{{{string(kernel.name)}, {kernel.threads}, {kernel.shared_bytes}, "
+            f"{kernel.arguments_after(pointers[name])}, {pointers[name]}}}"
+            for name, kernel in self.launched.items()
         ]
         if not kernels:
             return []

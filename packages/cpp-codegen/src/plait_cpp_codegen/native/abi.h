@@ -62,10 +62,11 @@ struct Api {
   int (*check)(const Api* api, int64_t* report, void* stream);
   void (*close_report)(const Api* api, int64_t* report, void* stream, int code);
   void* gpu;                       // the runtime's
-  void* report;                    // that of a recording
+  void* recording;                 // while a program is recorded: what is kept of it
 };
-// A kernel of a GPU: a function of its module, the threads of a program, and the bytes that these share.
-struct DeviceKernel { const char* name; int32_t threads, shared; };
+// A kernel of a GPU: a function of its module, the threads of a program, the bytes that these share, and how many arguments of
+// 8 bytes it takes, the first of which are pointers to buffers.
+struct DeviceKernel { const char* name; int32_t threads, shared, arguments, pointers; };
 // What `plait_run` and the functions above return, beside 0; the first two are of kernels.
 enum : int { INDEX_OUT_OF_RANGE = 1, DIVISION_BY_ZERO, OUT_OF_MEMORY, PYTHON_ERROR };
 // From this bit on, `plait_run` says how many calls had drawn random numbers when it failed.

@@ -1,13 +1,15 @@
 // CUDA graphs: what a program launches is recorded, and launched as one from then on.
 //
-// A recording is of one stream, of the sizes of its inputs, and of the places in memory where these and the outputs lie.
-// Outputs are new tensors of torch's allocator in each call, and only then a recording is chosen that writes to them: no
-// tensor that somebody has is written to. An input or output that keeps lying elsewhere is copied, from or to a place of the
-// recording's own. Temporaries of all recordings of a stream share a pool of memory, as these run one after another.
+// Outputs are new tensors of torch's allocator in each call, and the recording is made to write to them: no tensor that
+// somebody has is written to. A recording is of one stream and of the sizes of its inputs. Where an input or output that
+// kernels of the program's own alone use lies elsewhere, their arguments are changed in the recording, which takes a tenth of a
+// copy's time. What calls of torch use is of a recording where it lies; what keeps lying elsewhere is copied, from or to a place
+// of the recording's own. Temporaries of all recordings of a stream share a pool of memory, as these run one after another.
 struct NodeCopy {  // CUDA_MEMCPY3D
   struct Place { size_t x, y, z, level; int32_t kind; const void* host; uint64_t device; void* array; void* reserved; size_t pitch, height; } from, to;
   size_t width, height, depth;
 };
+struct KernelNode { void* function; unsigned grid[3], block[3], shared; void** arguments; void** extra; };  // CUDA_KERNEL_NODE_PARAMS_v1
 struct GraphDriver {
   int (*capturing)(void* stream, int* status);
   int (*begin)(void* stream, int mode);
@@ -21,6 +23,8 @@ struct GraphDriver {
   int (*copied)(void* node, NodeCopy* copy);
   int (*ask)(void* value, int attribute, uint64_t place);
   int (*new_stream)(void** stream, unsigned flags);
+  int (*state)(void* stream, int* status, uint64_t* number, void** graph, void* const** last, size_t* count);
+  int (*change)(void* executable, void* node, const KernelNode* kernel);
 } graph_driver;
 int (*get_storage_size)(void*, int64_t*);
 int (*take_error)();  // cudaGetLastError, which forgets it
@@ -46,7 +50,8 @@ bool open_graph_driver() {
     && get(graph_driver.forget, "cuGraphDestroy") && get(graph_driver.forget_executable, "cuGraphExecDestroy")
     && get(graph_driver.nodes, "cuGraphGetNodes") && get(graph_driver.kind, "cuGraphNodeGetType")
     && get(graph_driver.copied, "cuGraphMemcpyNodeGetParams") && get(graph_driver.ask, "cuPointerGetAttribute")
-    && get(graph_driver.new_stream, "cuStreamCreate") && find(get_storage_size, "aoti_torch_get_storage_size")
+    && get(graph_driver.new_stream, "cuStreamCreate") && get(graph_driver.state, "cuStreamGetCaptureInfo_v2")
+    && get(graph_driver.change, "cuGraphExecKernelNodeSetParams") && find(get_storage_size, "aoti_torch_get_storage_size")
     && get(graph_driver.launch, "cuGraphLaunch");
   if (!found) PyErr_Format(PyExc_ImportError, "the CUDA driver or this torch lacks functions that CUDA graphs need");
   return found;
@@ -54,8 +59,16 @@ bool open_graph_driver() {
 
 // An output: its sizes and strides, where it begins in its memory, and how many elements that has.
 struct Shape { int64_t rank, offset, elements; int64_t *sizes, *strides; bool whole; };
+// An argument of a kernel that points into an input or, behind these, an output. What is given for a buffer that moves is no
+// address while it is recorded, but its number, by which the arguments are found that point into it.
+struct Moving { int32_t argument, buffer; int64_t offset; };
+struct Launched { void* node; const Launchable* kernel; unsigned programs; uint64_t* arguments; Moving* moving; int32_t count; Launched* next; };
+constexpr uint64_t NUMBER = uint64_t(1) << 62;  // which no address has
+constexpr int NUMBER_SHIFT = 40;
+char* as_number(int32_t buffer) { return (char*)(NUMBER | uint64_t(buffer) << NUMBER_SHIFT); }
 struct Recording {
-  void *stream, *executable;  // no executable where only the shapes of the outputs are known
+  void *stream, *graph, *executable;  // no executable where only the shapes of the outputs are known
+  Launched* launched;         // which use what moves
   PyObject* memory;           // which its temporaries live in
   int64_t* report;
   int64_t* sizes;             // which are known when a program runs
@@ -65,8 +78,9 @@ struct Recording {
   Shape* shapes;
   Recording* next;
 };
-// `places`: of each input, whether the program writes to it. `copied`: of each input and then output, whether it is copied.
-struct Graphs { PyObject* python; Recording* first; char *written, *copied; int32_t calls, recorded; char busy, closed; };
+// Of each input and then output: what uses it, and whether it is copied.
+enum : char { KERNELS, CALLS, CALLS_THAT_WRITE };
+struct Graphs { PyObject* python; Recording* first; char *uses, *copied; int32_t calls, recorded; char busy, closed; };
 
 template <class T> T* zeros(int64_t count) { return (T*)calloc(count + 1, sizeof(T)); }
 int64_t extent_of(int64_t rank, const int64_t* sizes, const int64_t* strides) {
@@ -115,6 +129,8 @@ Recording* new_recording(const Signature& signature, void* stream, const int64_t
 }
 void forget_recording(const Signature& signature, Recording* it) {
   if (it->executable) graph_driver.forget_executable(it->executable);  // when it has run
+  if (it->graph) graph_driver.forget(it->graph);
+  while (Launched* each = it->launched) { it->launched = each->next; free(each->arguments); free(each->moving); free(each); }
   for (int32_t i = 0; i < signature.inputs; ++i) drop_tensor(it->input_owners[i]);
   for (int32_t i = 0; i < signature.outputs; ++i) { drop_tensor(it->output_owners[i]); free(it->shapes[i].sizes); free(it->shapes[i].strides); }
   if (it->report) driver.free_host(it->report);
@@ -125,10 +141,14 @@ void forget_recording(const Signature& signature, Recording* it) {
 bool is_for(const Recording& it, const Signature& signature, const int64_t* sizes) {
   return !signature.size_count || !memcmp(it.sizes, sizes, sizeof(int64_t) * signature.size_count);
 }
-bool fits(const Recording& it, const Signature& signature, void* stream, const int64_t* sizes, void* const* inputs, const Output* outputs) {
+bool fits(const Recording& it, const Program& program, void* stream, const int64_t* sizes, void* const* inputs, const Output* outputs) {
+  const Signature& signature = *program.signature;
+  const char* uses = program.graphs->uses;
   if (!it.executable || it.stream != stream || !is_for(it, signature, sizes)) return false;
-  for (int32_t i = 0; i < signature.inputs; ++i) if (!it.input_owners[i] && it.inputs[i] != inputs[i]) return false;
-  for (int32_t i = 0; i < signature.outputs; ++i) if (!it.output_owners[i] && it.outputs[i] != outputs[i].data) return false;
+  for (int32_t i = 0; i < signature.inputs; ++i)
+    if (uses[i] != KERNELS && !it.input_owners[i] && it.inputs[i] != inputs[i]) return false;
+  for (int32_t i = 0; i < signature.outputs; ++i)
+    if (uses[signature.inputs + i] != KERNELS && !it.output_owners[i] && it.outputs[i] != outputs[i].data) return false;
   return true;
 }
 // Forgets the recordings that `which` names.
@@ -192,7 +212,29 @@ int recorded_output(const TensorSpec* spec, Output* output, char** data) {
 }
 int recorded_view(const TensorSpec*, int64_t, void**) { return 0; }
 int recorded_call(const Api* api, const ExternCall* call, void* const* data, const Place* places) { return call_by(api, call, data, places, false); }
-int64_t* recorded_report(const Api* api) { return (int64_t*)api->report; }
+int64_t* recorded_report(const Api* api) { return ((Recording*)api->recording)->report; }
+int recorded_launch(const Api* api, int32_t number, int64_t programs, void** arguments, void* stream) {
+  if (int code = launch_kernel(api, number, programs, arguments, stream)) return code;
+  if (programs <= 0) return 0;
+  const Launchable& launchable = gpu_of(api).kernels[number];
+  const DeviceKernel& kernel = *launchable.kernel;
+  Recording* it = (Recording*)api->recording;
+  Launched* made = zeros<Launched>(0);
+  *made = {nullptr, &launchable, (unsigned)programs, zeros<uint64_t>(kernel.arguments), zeros<Moving>(kernel.pointers), 0, it->launched};
+  it->launched = made;
+  for (int32_t i = 0; i < kernel.arguments; ++i) made->arguments[i] = *(uint64_t*)arguments[i];
+  for (int32_t i = 0; i < kernel.pointers; ++i) {
+    const uint64_t place = made->arguments[i];
+    if (place >> 62 != 1) continue;
+    const int32_t buffer = (int32_t)((place & ~NUMBER) >> NUMBER_SHIFT);
+    made->moving[made->count++] = {i, buffer, (int64_t)(place - (uint64_t)as_number(buffer))};
+  }
+  int status; uint64_t capture; void* graph; void* const* last; size_t count = 0;
+  if (graph_driver.state(stream, &status, &capture, &graph, &last, &count) || count != 1)
+    return python_error(PyExc_RuntimeError, "the driver does not tell which kernel it has recorded");
+  made->node = last[0];
+  return 0;
+}
 int recorded_check(const Api*, int64_t*, void*) { return 0; }
 void recorded_close(const Api*, int64_t*, void*, int) {}
 
@@ -202,27 +244,26 @@ void* captured(const Program& program, Recording* it, Output* made, const char**
   Api& api = recorder.api;
   api.output = recorded_output; api.view = recorded_view; api.call = recorded_call;
   api.open_report = recorded_report; api.check = recorded_check; api.close_report = recorded_close;
-  api.report = it->report;
-  void *graph = nullptr, *executable = nullptr, *stream = stream_of(&program.api);
+  api.launch = recorded_launch; api.recording = it;
+  void *executable = nullptr, *stream = stream_of(&program.api);
   if (int failed = graph_driver.begin(stream, RELAXED)) return driver.explain(failed, error), nullptr;
   int code = run(recorder, (void* const*)it->inputs, made, it->sizes);
-  int failed = graph_driver.end(stream, &graph);
+  int failed = graph_driver.end(stream, &it->graph);
   if (code || failed) {
     if (take_error) take_error();  // else the next operator of torch would raise it
     if (code == OUT_OF_MEMORY) *error = "out of memory";
     else if (!code) driver.explain(failed, error);
-  } else if (!(*error = unfit(graph))) {
-    failed = graph_driver.instantiate(&executable, graph, 0);
+  } else if (!(*error = unfit(it->graph))) {
+    failed = graph_driver.instantiate(&executable, it->graph, 0);
     if (failed) driver.explain(failed, error);
   }
-  if (graph) graph_driver.forget(graph);
   return executable;
 }
 // Memory of the recording's own for the inputs that are copied, and for reports of indices.
 bool own_memory(const Program& program, Recording* it, void* const* inputs, const TensorSpec* specs) {
   const Graphs& graphs = *program.graphs;
   for (int32_t i = 0; i < program.signature->inputs; ++i) {
-    it->inputs[i] = (char*)inputs[i];
+    it->inputs[i] = graphs.uses[i] == KERNELS ? as_number(i) : (char*)inputs[i];
     if (!graphs.copied[i]) continue;
     int64_t extent = extent_of(specs[i].rank, specs[i].sizes, specs[i].strides);
     it->input_bytes[i] = extent * (specs[i].bits / 8);
@@ -270,7 +311,10 @@ bool copy_what_moves(const Program& program, void* stream, const int64_t* sizes,
   };
   const int32_t all = signature.inputs + signature.outputs;
   int most = 1;
-  auto may = [&](int32_t which) { return !graphs.copied[which] && !(which < signature.inputs && graphs.written[which]); };
+  auto may = [&](int32_t which) {  // what calls of torch give is copied anyway
+    const bool given = which >= signature.inputs && alike[0]->output_owners[which - signature.inputs];
+    return !given && !graphs.copied[which] && graphs.uses[which] == CALLS;
+  };
   for (int32_t i = 0; i < all; ++i) if (may(i) && places(i) > most) most = places(i);
   if (most == 1) return false;
   for (int32_t i = 0; i < all; ++i) if (may(i) && places(i) == most) graphs.copied[i] = 1;
@@ -296,6 +340,27 @@ bool record_in_pool(const Program& program, Recording* it, void* const* inputs, 
   PyErr_Restore(kind, value, trace);
   return it->executable && !*error;
 }
+// Makes kernels use the inputs and outputs where they lie now: an error of the driver.
+int move(const Program& program, Recording& it, void* const* inputs, const Output* outputs) {
+  const int32_t count = program.signature->inputs;
+  for (Launched* each = it.launched; each; each = each->next) {
+    bool changed = false;
+    for (int32_t i = 0; i < each->count; ++i) {
+      const Moving& moving = each->moving[i];
+      const void* start = moving.buffer < count ? inputs[moving.buffer] : outputs[moving.buffer - count].data;
+      const uint64_t place = (uint64_t)start + moving.offset;
+      changed |= each->arguments[moving.argument] != place;
+      each->arguments[moving.argument] = place;
+    }
+    if (!changed) continue;
+    const DeviceKernel& kernel = *each->kernel->kernel;
+    void** arguments = (void**)__builtin_alloca(sizeof(void*) * (kernel.arguments + 1));
+    for (int32_t i = 0; i < kernel.arguments; ++i) arguments[i] = &each->arguments[i];
+    const KernelNode node = {each->kernel->function, {each->programs, 1, 1}, {(unsigned)kernel.threads, 1, 1}, (unsigned)kernel.shared, arguments, nullptr};
+    if (int error = graph_driver.change(it.executable, each->node, &node)) return error;
+  }
+  return 0;
+}
 // A recording for these inputs and outputs; 0 where there is none, of which Python is told why.
 Recording* record(const Program& program, void* stream, void* const* inputs, const TensorSpec* specs, const Output* outputs, const int64_t* sizes) {
   const Signature& signature = *program.signature;
@@ -307,10 +372,13 @@ Recording* record(const Program& program, void* stream, void* const* inputs, con
   Output* made = zeros<Output>(signature.outputs);
   for (int32_t i = 0; i < signature.outputs; ++i) {
     if (!shape_of(outputs[i].tensor, signature.output_specs[i].bits / 8, &it->shapes[i])) error = NO_SHAPE;
-    if (!graphs.copied[signature.inputs + i]) made[i].data = outputs[i].data;
+    const int32_t number = signature.inputs + i;
+    if (graphs.uses[number] == KERNELS) made[i].data = as_number(number);
+    else if (!graphs.copied[number]) made[i].data = outputs[i].data;
   }
   bool good = !error && record_in_pool(program, it, inputs, specs, made, &error);
   free(made);
+  if (int failed = good ? move(program, *it, inputs, outputs) : 0) { driver.explain(failed, &error); good = false; }
   int copies = 0;
   for (int32_t i = 0; i < signature.inputs; ++i) copies += it->input_owners[i] != nullptr;
   for (int32_t i = 0; i < signature.outputs; ++i) copies += it->output_owners[i] != nullptr;
@@ -330,17 +398,30 @@ void learn(const Program& program, const Output* outputs, const int64_t* sizes) 
   for (int32_t i = 0; i < signature.outputs; ++i)
     if (!shape_of(outputs[i].tensor, signature.output_specs[i].bits / 8, &it->shapes[i])) return refuse(*program.graphs, NO_SHAPE);
 }
-int replay(const Program& program, const Recording& it, void* const* inputs, const Output* outputs) {
+// What a recording copies to places of its own, and these, may be where others of the stream have temporaries.
+pthread_mutex_t replay_lock = PTHREAD_MUTEX_INITIALIZER;
+struct OneByOne {
+  OneByOne() { pthread_mutex_lock(&replay_lock); }
+  ~OneByOne() { pthread_mutex_unlock(&replay_lock); }
+};
+int launch_recording(const Program& program, Recording& it, void* const* inputs, const Output* outputs) {
   const Signature& signature = *program.signature;
   const Api* api = &program.api;
+  OneByOne holding;
   int code = 0;
   for (int32_t i = 0; i < signature.inputs && !code; ++i)
     if (it.input_owners[i]) code = copy_on_device(api, it.inputs[i], inputs[i], it.input_bytes[i], it.stream);
   if (code) return code;
+  if (int error = move(program, it, inputs, outputs)) return driver_error("the arguments of a recorded kernel", error);
   if (int error = graph_driver.launch(it.executable, it.stream)) return driver_error("a recorded program", error);
   for (int32_t i = 0; i < signature.outputs && !code; ++i)
     if (it.output_owners[i]) code = copy_on_device(api, outputs[i].data, it.outputs[i], it.shapes[i].elements * (signature.output_specs[i].bits / 8), it.stream);
-  return code || !it.report ? code : check_report(api, it.report, it.stream);
+  return code;
+}
+// Without the GIL, for which others may wait that hold the lock.
+int replay(const Program& program, Recording& it, void* const* inputs, const Output* outputs) {
+  const int code = launch_recording(program, it, inputs, outputs);
+  return code || !it.report ? code : check_report(&program.api, it.report, it.stream);
 }
 
 struct WithoutGil {
@@ -365,10 +446,10 @@ int run_by_graphs(const Program& program, void* const* inputs, const TensorSpec*
     by_user = graph_driver.capturing(stream, &status) || status;  // who records what this program launches, too
     made = known && !by_user;
     for (int32_t i = 0; i < signature.outputs && made; ++i) made = !make_output(known->shapes[i], signature.output_specs[i], &outputs[i]);
-    for (const Recording* it = graphs.first; it && made; it = it->next)
-      if (fits(*it, signature, stream, sizes, inputs, outputs)) return replay(program, *it, inputs, outputs);
+    for (Recording* it = graphs.first; it && made; it = it->next)
+      if (fits(*it, program, stream, sizes, inputs, outputs)) return replay(program, *it, inputs, outputs);
   }
-  const Recording* recording = made && !graphs.closed ? record(program, stream, inputs, specs, outputs, sizes) : nullptr;
+  Recording* recording = made && !graphs.closed ? record(program, stream, inputs, specs, outputs, sizes) : nullptr;
   if (recording) {
     WithoutGil free_for_others;
     InContext here((const Gpu*)program.api.gpu);
@@ -381,14 +462,15 @@ int run_by_graphs(const Program& program, void* const* inputs, const TensorSpec*
   return code;
 }
 
-// Of a program that was loaded with an object of Python that keeps its graphs, and a byte for each input: whether it is written to.
-Graphs* open_graphs(const Signature& signature, PyObject* python, PyObject* written) {
-  char* bytes; Py_ssize_t count;
-  if (!open_graph_driver() || PyBytes_AsStringAndSize(written, &bytes, &count)) return nullptr;
+// Of a program that was loaded with an object of Python that keeps its graphs, and a byte for each input and output: what uses it.
+Graphs* open_graphs(const Signature& signature, PyObject* python, PyObject* uses) {
+  char* bytes; Py_ssize_t count, all = signature.inputs + signature.outputs;
+  if (!open_graph_driver() || PyBytes_AsStringAndSize(uses, &bytes, &count)) return nullptr;
+  if (count != all) return PyErr_Format(PyExc_ValueError, "this program has %zd inputs and outputs, not %zd", all, count), nullptr;
   Graphs* graphs = zeros<Graphs>(0);
-  graphs->copied = zeros<char>(signature.inputs + signature.outputs);
-  graphs->written = zeros<char>(signature.inputs);
-  memcpy(graphs->written, bytes, count < signature.inputs ? count : signature.inputs);
+  graphs->copied = zeros<char>(all);
+  graphs->uses = zeros<char>(all);
+  memcpy(graphs->uses, bytes, all);
   Py_IncRef(graphs->python = python);
   return graphs;
 }
@@ -396,7 +478,7 @@ void close_graphs(const Program& program) {
   if (!program.graphs) return;
   forget(program, [](const Recording&) { return true; });
   Py_DecRef(program.graphs->python);
-  free(program.graphs->copied); free(program.graphs->written); free(program.graphs);
+  free(program.graphs->copied); free(program.graphs->uses); free(program.graphs);
 }
 // A stream that waits for no other: a number, which torch takes for an external stream. It is never destroyed.
 PyObject* new_stream(PyObject*, PyObject* const*, Py_ssize_t) {

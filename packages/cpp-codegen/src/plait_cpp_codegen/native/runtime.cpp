@@ -157,7 +157,7 @@ void close_program(PyObject* capsule) {  // the library stays: outputs may point
 
 PyObject* load_program(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   const char* path = count == 2 || count == 4 || count == 6 ? PyUnicode_AsUTF8AndSize(arguments[0], nullptr) : nullptr;
-  if (!path) return PyErr_Format(PyExc_TypeError, "load_program takes the path of a compiled program and what makes its external calls from Python; and, of one on a GPU, its kernels and what runs it otherwise; and what keeps its graphs and which inputs it writes to");
+  if (!path) return PyErr_Format(PyExc_TypeError, "load_program takes the path of a compiled program and what makes its external calls from Python; and, of one on a GPU, its kernels and what runs it otherwise; and what keeps its graphs and what uses its inputs and outputs");
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!library) return PyErr_Format(PyExc_ImportError, "cannot load a compiled program: %s", dlerror());
   const Signature* signature = (const Signature*)dlsym(library, "plait_signature");
