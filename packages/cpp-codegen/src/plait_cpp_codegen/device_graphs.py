@@ -31,8 +31,8 @@ from plait_utils import warn_once
 
 _lock = threading.Lock()
 _pools: dict[tuple[int, int], RecordingPool] = {}
-"""By device, and by the stream that recordings run on. They stay: cuBLAS keeps, for each stream that it
-has seen, a workspace, which lies in the pool in which it was first asked for."""
+"""By device, and by the stream that recordings run on. They stay: torch keeps a workspace of cuBLAS for
+each stream, which lies in the pool in which it was first asked for."""
 
 
 class DeviceGraphs:
@@ -86,7 +86,8 @@ class DeviceGraphs:
 
 
 class RecordingPool:
-    """Memory that recordings share which run one after another, and the stream that they are made on.
+    """Memory that recordings share which run one after another, and the stream that they are made
+    on.
 
     A recording is made within it, one at a time.
     """
