@@ -115,11 +115,11 @@ def test_strided_inputs_are_copied_as_they_lie(tmp_path: Path) -> None:
     def program(x, y):
         return (x.t() @ y,)
 
-    x, y = torch.randn(6, 8, device="cuda")[:, ::2], torch.randn(6, 5, device="cuda")
+    x, y = torch.randn(96, 128, device="cuda")[:, ::2], torch.randn(96, 80, device="cuda")
     made = _built(tmp_path, program, x, y)
     held = []
     for turn in range(ENOUGH):
-        wide = torch.randn(6, 8, device="cuda") + turn
+        wide = torch.randn(96, 128, device="cuda") + turn
         held.append(wide)
         _check(made(wide[:, ::2], y), program(wide[:, ::2], y))
     assert made.graphs.copies >= 1

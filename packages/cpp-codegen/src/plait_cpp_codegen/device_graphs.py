@@ -31,8 +31,8 @@ from plait_utils import warn_once
 
 _lock = threading.Lock()
 _pools: dict[tuple[int, int], RecordingPool] = {}
-"""By device, and by the stream that recordings run on. They stay: torch keeps a workspace of cuBLAS for
-each stream, which lies in the pool in which it was first asked for."""
+"""By device, and by the stream that recordings run on. They stay: torch keeps a workspace of cuBLAS
+for each stream, which lies in the pool in which it was first asked for."""
 
 
 class DeviceGraphs:
