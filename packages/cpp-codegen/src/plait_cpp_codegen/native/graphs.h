@@ -5,6 +5,7 @@
 // kernels of the program's own alone use lies elsewhere, their arguments are changed in the recording, which takes a tenth of a
 // copy's time. What calls of torch use is of a recording where it lies; what keeps lying elsewhere is copied, from or to a place
 // of the recording's own. Temporaries of all recordings of a stream share a pool of memory, as these run one after another.
+// A program that checks indices has two graphs: a call waits for the first, which ends with the last kernel that checks.
 struct NodeCopy {  // CUDA_MEMCPY3D
   struct Place { size_t x, y, z, level; int32_t kind; const void* host; uint64_t device; void* array; void* reserved; size_t pitch, height; } from, to;
   size_t width, height, depth;
@@ -62,15 +63,20 @@ struct Shape { int64_t rank, offset, elements; int64_t *sizes, *strides; bool wh
 // An argument of a kernel that points into an input or, behind these, an output. What is given for a buffer that moves is no
 // address while it is recorded, but its number, by which the arguments are found that point into it.
 struct Moving { int32_t argument, buffer; int64_t offset; };
-struct Launched { void* node; const Launchable* kernel; unsigned programs; uint64_t* arguments; Moving* moving; int32_t count; Launched* next; };
+struct Launched { int32_t half; void* node; const Launchable* kernel; unsigned programs; uint64_t* arguments; Moving* moving; int32_t count; Launched* next; };
 constexpr uint64_t NUMBER = uint64_t(1) << 62;  // which no address has
 constexpr int NUMBER_SHIFT = 40;
 char* as_number(int32_t buffer) { return (char*)(NUMBER | uint64_t(buffer) << NUMBER_SHIFT); }
+struct Half { void *graph, *executable; };
 struct Recording {
-  void *stream, *graph, *executable;  // no executable where only the shapes of the outputs are known
+  void* stream;
+  Half halves[2];             // of the second nothing where nothing checks indices
+  int32_t last;               // of these
+  bool is_ready;              // else only the shapes of the outputs are known
   Launched* launched;         // which use what moves
   PyObject* memory;           // which its temporaries live in
-  int64_t* report;
+  int64_t* report;            // of indices, and the event behind what writes to it
+  void* checked;
   int64_t* sizes;             // which are known when a program runs
   char **inputs, **outputs;   // where they lie
   void **input_owners, **output_owners;  // of those that are copied: tensors of the recording's own
@@ -128,12 +134,15 @@ Recording* new_recording(const Signature& signature, void* stream, const int64_t
   return it;
 }
 void forget_recording(const Signature& signature, Recording* it) {
-  if (it->executable) graph_driver.forget_executable(it->executable);  // when it has run
-  if (it->graph) graph_driver.forget(it->graph);
+  for (Half& half : it->halves) {
+    if (half.executable) graph_driver.forget_executable(half.executable);  // when it has run
+    if (half.graph) graph_driver.forget(half.graph);
+  }
   while (Launched* each = it->launched) { it->launched = each->next; free(each->arguments); free(each->moving); free(each); }
   for (int32_t i = 0; i < signature.inputs; ++i) drop_tensor(it->input_owners[i]);
   for (int32_t i = 0; i < signature.outputs; ++i) { drop_tensor(it->output_owners[i]); free(it->shapes[i].sizes); free(it->shapes[i].strides); }
   if (it->report) driver.free_host(it->report);
+  if (it->checked) driver.drop_event(it->checked);
   if (it->memory) Py_DecRef(it->memory);
   free(it->sizes); free(it->inputs); free(it->outputs); free(it->input_owners); free(it->output_owners); free(it->input_bytes); free(it->shapes);
   free(it);
@@ -144,7 +153,7 @@ bool is_for(const Recording& it, const Signature& signature, const int64_t* size
 bool fits(const Recording& it, const Program& program, void* stream, const int64_t* sizes, void* const* inputs, const Output* outputs) {
   const Signature& signature = *program.signature;
   const char* uses = program.graphs->uses;
-  if (!it.executable || it.stream != stream || !is_for(it, signature, sizes)) return false;
+  if (!it.is_ready || it.stream != stream || !is_for(it, signature, sizes)) return false;
   for (int32_t i = 0; i < signature.inputs; ++i)
     if (uses[i] != KERNELS && !it.input_owners[i] && it.inputs[i] != inputs[i]) return false;
   for (int32_t i = 0; i < signature.outputs; ++i)
@@ -190,6 +199,7 @@ bool is_on_device(const NodeCopy::Place& place) {
 const char* unfit(void* graph) {
   size_t count = 0;
   if (graph_driver.nodes(graph, nullptr, &count)) return "what was recorded cannot be read";
+  if (!count) return nullptr;
   void** nodes = zeros<void*>(count);
   const char* found = graph_driver.nodes(graph, nodes, &count) ? "what was recorded cannot be read" : nullptr;
   for (size_t i = 0; i < count && !found; ++i) {
@@ -220,7 +230,7 @@ int recorded_launch(const Api* api, int32_t number, int64_t programs, void** arg
   const DeviceKernel& kernel = *launchable.kernel;
   Recording* it = (Recording*)api->recording;
   Launched* made = zeros<Launched>(0);
-  *made = {nullptr, &launchable, (unsigned)programs, zeros<uint64_t>(kernel.arguments), zeros<Moving>(kernel.pointers), 0, it->launched};
+  *made = {it->last, nullptr, &launchable, (unsigned)programs, zeros<uint64_t>(kernel.arguments), zeros<Moving>(kernel.pointers), 0, it->launched};
   it->launched = made;
   for (int32_t i = 0; i < kernel.arguments; ++i) made->arguments[i] = *(uint64_t*)arguments[i];
   for (int32_t i = 0; i < kernel.pointers; ++i) {
@@ -235,29 +245,45 @@ int recorded_launch(const Api* api, int32_t number, int64_t programs, void** arg
   made->node = last[0];
   return 0;
 }
-int recorded_check(const Api*, int64_t*, void*) { return 0; }
+// Where the first half ends. No memory moves between the two.
+int recorded_mark(const Api* api, int64_t*, void* stream) {
+  Recording* it = (Recording*)api->recording;
+  int error = it->last ? 0 : graph_driver.end(stream, &it->halves[0].graph);
+  if (!error && !it->last) error = graph_driver.begin(stream, RELAXED);
+  if (it->last++) return python_error(PyExc_RuntimeError, "it checks indices more than once");
+  return error ? driver_error("a recorded program", error) : 0;
+}
+int recorded_check(const Api*, int64_t*) { return 0; }
 void recorded_close(const Api*, int64_t*, void*, int) {}
 
-// Records what `it` says, on the stream that is current: the executable graph or, where an exception is set or `error` says why, 0.
-void* captured(const Program& program, Recording* it, Output* made, const char** error) {
+// What cannot be launched of what was recorded, or 0.
+const char* prepare(Half& half) {
+  size_t count = 0;
+  if (const char* found = unfit(half.graph)) return found;
+  if (!graph_driver.nodes(half.graph, nullptr, &count) && !count) return nullptr;  // nothing to launch
+  const char* error = nullptr;
+  if (int failed = graph_driver.instantiate(&half.executable, half.graph, 0)) driver.explain(failed, &error);
+  return error;
+}
+// Records what `it` says, on the stream that is current; false where an exception is set or `error` says why not.
+bool captured(const Program& program, Recording* it, Output* made, const char** error) {
   Program recorder = program;
   Api& api = recorder.api;
   api.output = recorded_output; api.view = recorded_view; api.call = recorded_call;
-  api.open_report = recorded_report; api.check = recorded_check; api.close_report = recorded_close;
+  api.open_report = recorded_report; api.mark = recorded_mark; api.check = recorded_check; api.close_report = recorded_close;
   api.launch = recorded_launch; api.recording = it;
-  void *executable = nullptr, *stream = stream_of(&program.api);
-  if (int failed = graph_driver.begin(stream, RELAXED)) return driver.explain(failed, error), nullptr;
+  void* stream = stream_of(&program.api);
+  if (int failed = graph_driver.begin(stream, RELAXED)) return driver.explain(failed, error), false;
   int code = run(recorder, (void* const*)it->inputs, made, it->sizes);
-  int failed = graph_driver.end(stream, &it->graph);
+  int failed = graph_driver.end(stream, &it->halves[it->last ? 1 : 0].graph);
   if (code || failed) {
     if (take_error) take_error();  // else the next operator of torch would raise it
     if (code == OUT_OF_MEMORY) *error = "out of memory";
     else if (!code) driver.explain(failed, error);
-  } else if (!(*error = unfit(it->graph))) {
-    failed = graph_driver.instantiate(&executable, it->graph, 0);
-    if (failed) driver.explain(failed, error);
+    return false;
   }
-  return executable;
+  for (int32_t i = 0; i <= it->last && !*error; ++i) *error = prepare(it->halves[i]);
+  return !*error;
 }
 // Memory of the recording's own for the inputs that are copied, and for reports of indices.
 bool own_memory(const Program& program, Recording* it, void* const* inputs, const TensorSpec* specs) {
@@ -270,8 +296,9 @@ bool own_memory(const Program& program, Recording* it, void* const* inputs, cons
     if (empty_row(specs[i], extent, &it->input_owners[i], &it->inputs[i])) return false;
   }
   const size_t bytes = sizeof(int64_t) * 3 * program.signature->check_count;
-  if (bytes && driver.host((void**)&it->report, bytes, PORTABLE)) return false;
-  if (bytes) memset(it->report, 0, bytes);
+  if (!bytes) return true;
+  if (driver.make_event(&it->checked, WITHOUT_TIMES) || driver.host((void**)&it->report, bytes, PORTABLE)) return false;
+  memset(it->report, 0, bytes);
   return true;
 }
 // Takes over the outputs that a recording has made, all of whose memory is copied; false where that is not of the planned size.
@@ -295,7 +322,7 @@ bool copy_what_moves(const Program& program, void* stream, const int64_t* sizes,
   const Recording* alike[KEPT];
   int count = 0;
   for (Recording* it = graphs.first; it; it = it->next)
-    if (it->executable && it->stream == stream && is_for(*it, signature, sizes)) alike[count++] = it;
+    if (it->is_ready && it->stream == stream && is_for(*it, signature, sizes)) alike[count++] = it;
   if (count < PLACES) return true;
   auto places = [&](int32_t which) {  // how many, of an input or behind these an output
     const int32_t out = which - signature.inputs;
@@ -330,15 +357,15 @@ bool record_in_pool(const Program& program, Recording* it, void* const* inputs, 
   {
     InContext here((const Gpu*)program.api.gpu);
     if (!own_memory(program, it, inputs, specs)) *error = "out of memory";
-    else it->executable = captured(program, it, made, error);
-    if (!own_outputs(program, it, made) && it->executable) *error = "an operator of torch gives its results in other memory each time";
+    else it->is_ready = captured(program, it, made, error);
+    if (!own_outputs(program, it, made) && it->is_ready) *error = "an operator of torch gives its results in other memory each time";
   }
   PyObject *kind, *value, *trace;
   PyErr_Fetch(&kind, &value, &trace);
   PyObject* left = PyObject_CallMethod(it->memory, "__exit__", "OOO", &_Py_NoneStruct, &_Py_NoneStruct, &_Py_NoneStruct);
   if (left) Py_DecRef(left); else PyErr_Clear();
   PyErr_Restore(kind, value, trace);
-  return it->executable && !*error;
+  return it->is_ready && !*error;
 }
 // Makes kernels use the inputs and outputs where they lie now: an error of the driver.
 int move(const Program& program, Recording& it, void* const* inputs, const Output* outputs) {
@@ -357,7 +384,7 @@ int move(const Program& program, Recording& it, void* const* inputs, const Outpu
     void** arguments = (void**)__builtin_alloca(sizeof(void*) * (kernel.arguments + 1));
     for (int32_t i = 0; i < kernel.arguments; ++i) arguments[i] = &each->arguments[i];
     const KernelNode node = {each->kernel->function, {each->programs, 1, 1}, {(unsigned)kernel.threads, 1, 1}, (unsigned)kernel.shared, arguments, nullptr};
-    if (int error = graph_driver.change(it.executable, each->node, &node)) return error;
+    if (int error = graph_driver.change(it.halves[each->half].executable, each->node, &node)) return error;
   }
   return 0;
 }
@@ -387,7 +414,7 @@ Recording* record(const Program& program, void* stream, void* const* inputs, con
   refuse(graphs, error);
   it->next = graphs.first;
   graphs.first = it;
-  forget(program, [&](const Recording& each) { return !each.executable || &each == it; });
+  forget(program, [&](const Recording& each) { return !each.is_ready || &each == it; });
   return nullptr;
 }
 // Keeps the shapes of a program's outputs for the sizes of its inputs: from then on it can be recorded for these.
@@ -413,7 +440,11 @@ int launch_recording(const Program& program, Recording& it, void* const* inputs,
     if (it.input_owners[i]) code = copy_on_device(api, it.inputs[i], inputs[i], it.input_bytes[i], it.stream);
   if (code) return code;
   if (int error = move(program, it, inputs, outputs)) return driver_error("the arguments of a recorded kernel", error);
-  if (int error = graph_driver.launch(it.executable, it.stream)) return driver_error("a recorded program", error);
+  for (int32_t i = 0; i <= it.last; ++i) {
+    int error = it.halves[i].executable ? graph_driver.launch(it.halves[i].executable, it.stream) : 0;
+    if (!error && !i && it.report) error = driver.record(it.checked, it.stream);
+    if (error) return driver_error("a recorded program", error);
+  }
   for (int32_t i = 0; i < signature.outputs && !code; ++i)
     if (it.output_owners[i]) code = copy_on_device(api, outputs[i].data, it.outputs[i], it.shapes[i].elements * (signature.output_specs[i].bits / 8), it.stream);
   return code;
@@ -421,7 +452,7 @@ int launch_recording(const Program& program, Recording& it, void* const* inputs,
 // Without the GIL, for which others may wait that hold the lock.
 int replay(const Program& program, Recording& it, void* const* inputs, const Output* outputs) {
   const int code = launch_recording(program, it, inputs, outputs);
-  return code || !it.report ? code : check_report(&program.api, it.report, it.stream);
+  return code || !it.report ? code : read_report(gpu_of(&program.api), it.report, it.checked);
 }
 
 struct WithoutGil {
