@@ -139,6 +139,29 @@ p2: write {dtype}[{tokens}, {columns}])
 """)
 
 
+def embedding_backward(vocabulary: int, tokens: int, columns: int, dtype: str = "f32") -> Kernel:
+    """Rows added to those that indices name; other indices add nothing."""
+    return parse_kernel(f"""\
+kernel embedding_backward(p0: read i64[{tokens}], p1: read {dtype}[{tokens}, {columns}], \
+p2: readwrite f32[{vocabulary}, {columns}])
+  for i0: {columns} inner r0: {tokens}
+    inner t0 = p0[r0]
+    inner t1 = logical_and(ge(%t0, i64(0)), lt(%t0, i64({vocabulary})))
+    inner t2 = where(%t1, %t0, i64(0))
+    inner scatter add p2[%t2, i0] = where(%t1, {_f32("p1[r0, i0]", dtype)}, f32(0.0))
+""")
+
+
+def scattered(kind: str, dtype: str, rows: int = 100, points: int = 1000) -> Kernel:
+    """Numbers combined with those at places that are checked."""
+    return parse_kernel(f"""\
+kernel scattered(p0: read i64[{points}], p1: read {dtype}[{points}], p2: readwrite {dtype}[{rows}])
+  for i0: 1 inner r0: {points}
+    inner t0 = checked(p0[r0], {rows})
+    inner scatter {kind} p2[%t0] = p1[r0]
+""")
+
+
 def dynamic() -> Kernel:
     """Rows divided by their sums; both sizes are known when the kernel is launched."""
     s0, s1 = Sym("s0").expr, Sym("s1").expr

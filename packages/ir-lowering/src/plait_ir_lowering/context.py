@@ -46,6 +46,9 @@ class LoweringOptions:
     onednn_products: bool | None = None
     """Large products of float32 matrices call oneDNN, not MKL, on CPUs; None does so where it is
     faster on this machine; see `rules/onednn_products.py`."""
+    deterministic: bool = False
+    """What is combined at computed places on GPUs, in any order, stays a call of ATen, which obeys
+    `torch.use_deterministic_algorithms`."""
     exact: bool = False
     """Only what loops compute to eager's last bit becomes loops; see `exact.py`."""
 

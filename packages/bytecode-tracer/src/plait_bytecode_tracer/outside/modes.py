@@ -33,6 +33,8 @@ def guard_modes(state: TraceState) -> None:
         ("hooks of saved tensors", has_saved_tensor_hooks),
         ("forward-mode differentiation", forward_level),
     )
+    if torch.cuda.is_initialized():  # what combines in any order on a GPU is compiled so
+        modes = (*modes, ("deterministic algorithms", torch._C._get_deterministic_algorithms))
     for text, function in modes:
         value = function()
         quick = _QUICK.get(function)

@@ -14,6 +14,7 @@ from plait_scheduler import (
     Domain,
     Kernel,
     Let,
+    Param,
     Reduce,
     RenderedKernel,
     Statement,
@@ -26,6 +27,12 @@ from plait_triton_codegen.kernels.loops import Loop, loops
 from plait_triton_codegen.kernels.operations import POINTEES, TRITON_DTYPES, kind_of
 from plait_triton_codegen.kernels.reductions import ReductionRule, reduction_rule
 from plait_triton_codegen.kernels.scans import joining_function, scanned_rows
+from plait_triton_codegen.kernels.scatters import (
+    combining_line,
+    computed_axes,
+    in_any_order,
+    is_scatter,
+)
 from plait_triton_codegen.kernels.source import FUSION, IMPORTS, HostKernel, TritonKernelSource
 from plait_triton_codegen.kernels.space import FlatKernel, flatten, fresh, taken_names
 from plait_triton_codegen.kernels.tiles import ONLINE_STAGES, Tile, choose_tile
@@ -45,8 +52,8 @@ def render_kernel(
     Raises UnsupportedKernelError for what Triton cannot express: complex numbers, and
     rows that do not fit in registers and are overwritten before their last use.
     """
-    if any(isinstance(s, Store) and s.kind is not None for s in kernel.statements):
-        raise UnsupportedKernelError("what writes at computed places has no Triton form yet")
+    if is_scatter(kernel):
+        kernel = in_any_order(kernel)
     return _Renderer(kernel, options or TritonOptions(), tile).source()
 
 
@@ -147,6 +154,9 @@ class _Renderer:
         param = next(p for p in self.kernel.params if p.name == statement.param)
         inner = self.flat.tiled or statement.domain is Domain.INNER
         domain = _BOTH if inner else frozenset("x")
+        if statement.kind is not None:
+            self._combine(statement, term, param, domain)
+            return
         offset = writer.index(param.layout.linear(statement.plain_index))
         mask = writer.mask(domain)
         needed = domain & (term.axes | (mask.axes if mask else frozenset()))
@@ -154,6 +164,17 @@ class _Renderer:
         pointer = writer.pointer(param.name, offset, domain if whole else frozenset())
         guard = f", {mask.text}" if mask else ""
         writer.lines.append(f"tl.store({pointer}, {term.text}{guard})")
+
+    def _combine(self, store: Store, term: Term, param: Param, domain: frozenset[str]) -> None:
+        """A line that combines a value with what is at its place, at each point of its own."""
+        writer = self.writer
+        parts = [writer.index(param.layout.linear(store.plain_index))]
+        for axis, at in computed_axes(store):
+            parts.append(writer.strided(writer.locals[at.name], param.layout.stride[axis]))
+        pointer = writer.pointer(param.name, writer.total(parts), domain)
+        mask = writer.mask(domain)
+        text = None if mask is None else mask.text
+        writer.lines.append(combining_line(store, pointer, term.text, text))
 
     def _block(self, term: Term) -> str:
         """A value as a whole block of rows."""
