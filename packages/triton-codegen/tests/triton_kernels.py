@@ -162,6 +162,17 @@ kernel scattered(p0: read i64[{points}], p1: read {dtype}[{points}], p2: readwri
 """)
 
 
+def running_sum(rows: int, columns: int, dtype: str = "f32") -> Kernel:
+    shape = f"{dtype}[{rows}, {columns}]"
+    return parse_kernel(f"""\
+kernel running_sum(p0: read {shape}, p1: write {shape})
+  for i0: {rows} inner r0: {columns}
+    scan t0: f32
+      join add(%a0, %b0) along {_f32("p0[i0, r0]", dtype)}
+    inner store p1[i0, r0] = {_narrow("%t0", dtype)}
+""")
+
+
 def dynamic() -> Kernel:
     """Rows divided by their sums; both sizes are known when the kernel is launched."""
     s0, s1 = Sym("s0").expr, Sym("s1").expr

@@ -250,6 +250,10 @@ class LoweringContext:
         body = Reduction(dims, reduced, kind, value)
         return self._new_buffer(body, dims, kind.result_dtype(value.dtype), name)
 
+    def computed(self, body: Body, dims: tuple[Var, ...], dtype: DType, name: str) -> TensorExpr:
+        """A row-major buffer of the rule's own that `body` computes."""
+        return self._new_buffer(body, dims, dtype, name)
+
     def _new_buffer(self, body: Body, dims: Sequence[Var], dtype: DType, name: str) -> TensorExpr:
         device = from_torch_device(self.result.device)
         buffer = Buffer("", dtype, device, Layout.of([dim.extent for dim in dims]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -26,7 +25,13 @@ from plait_triton_codegen.kernels.literals import cast
 from plait_triton_codegen.kernels.loops import Loop, loops
 from plait_triton_codegen.kernels.operations import POINTEES, TRITON_DTYPES, kind_of
 from plait_triton_codegen.kernels.reductions import ReductionRule, reduction_rule
-from plait_triton_codegen.kernels.scans import joining_function, scanned_rows
+from plait_triton_codegen.kernels.scans import (
+    first_states,
+    joined_states,
+    joining_function,
+    names_of_states,
+    scanned_rows,
+)
 from plait_triton_codegen.kernels.scatters import (
     combining_line,
     computed_axes,
@@ -35,13 +40,18 @@ from plait_triton_codegen.kernels.scatters import (
 )
 from plait_triton_codegen.kernels.source import FUSION, IMPORTS, HostKernel, TritonKernelSource
 from plait_triton_codegen.kernels.space import FlatKernel, flatten, fresh, taken_names
-from plait_triton_codegen.kernels.tiles import ONLINE_STAGES, Tile, choose_tile
+from plait_triton_codegen.kernels.tiles import (
+    MOST_PROGRAMS,
+    ONLINE_STAGES,
+    Tile,
+    choose_tile,
+    programs_of,
+)
 from plait_triton_codegen.kernels.values import Term, ValueWriter
 from plait_triton_codegen.options import TritonOptions
 from plait_utils import get_logger
 
 _BOTH = frozenset(("x", "r"))
-_MOST_PROGRAMS = 2**31 - 1
 
 
 def render_kernel(
@@ -49,8 +59,9 @@ def render_kernel(
 ) -> TritonKernelSource:
     """`kernel` as Triton source, in blocks of `tile` or as `choose_tile` finds best.
 
-    Raises UnsupportedKernelError for what Triton cannot express: complex numbers, and
-    rows that do not fit in registers and are overwritten before their last use.
+    Raises UnsupportedKernelError for what Triton cannot express: complex numbers, what has no
+    atomic operation, and rows that do not fit in registers and are overwritten before their last
+    use.
     """
     if is_scatter(kernel):
         kernel = in_any_order(kernel)
@@ -227,6 +238,9 @@ class _Renderer:
                 continue
             reduces = [s for s in step.statements if isinstance(s, Reduce)]
             finish = [self._accumulator(reduce, step.largest) for reduce in reduces]
+            for scan in (s for s in step.statements if isinstance(s, Accumulate)):
+                self.writer.taken |= names_of_states(scan)
+                self.writer.lines += first_states(scan)
             self._flush(1)
             self._loop(step)
             for end in finish:
@@ -264,7 +278,8 @@ class _Renderer:
             if isinstance(statement, Reduce):
                 self._accumulate(statement, loop.largest)
             elif isinstance(statement, Accumulate):
-                raise UnsupportedKernelError("a scan of rows too long for registers")
+                self._scan(statement)
+                writer.lines += joined_states(self.flat, statement)
             elif isinstance(statement, Attend):
                 raise UnsupportedKernelError("attention, which only CPUs have a kernel for")
             else:
@@ -369,8 +384,8 @@ class _Renderer:
         parts = self._blocks()
         if not all(var.extent.is_constant for var, _ in parts):
             return " * ".join(f"triton.cdiv({var.extent}, {block})" for var, block in parts)
-        programs = math.prod(-(-var.extent.as_int() // block) for var, block in parts)
-        if programs > _MOST_PROGRAMS:
+        programs = programs_of(self.flat, self.tile)
+        if programs > MOST_PROGRAMS:
             raise UnsupportedKernelError(f"{programs} programs are more than one launch takes")
         return str(programs)
 
