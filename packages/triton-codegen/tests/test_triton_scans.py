@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import triton_kernels as kernels
 from triton_checks import agrees_with_eager, gpu_program, reference, run
 
 from plait_scheduler import parse_kernel
@@ -37,24 +38,11 @@ def test_running_sums(rows, columns, down):
     agrees(running_sum(rows, columns, down=down), torch.randn(shape))
 
 
-def largest(rows: int, columns: int):
-    """The largest so far, and where it is; two values are carried."""
-    shape = [rows, columns]
-    params = f"p0: read f32{shape}, p1: write f32{shape}, p2: write i64{shape}"
-    return parse_kernel(f"""kernel k({params})
-  for i0: {rows} inner r0: {columns}
-    scan t0: f32, t1: i64
-      $0 = logical_or(ge(%b0, %a0), isnan(%b0))
-      join pack(where($0, %b0, %a0), where($0, %b1, %a1)) along pack(p0[i0, r0], index(r0))
-    inner store p1[i0, r0] = %t0
-    inner store p2[i0, r0] = %t1""")
-
-
 @pytest.mark.parametrize("tile", [None, LOOPED])
 def test_what_is_carried_may_be_several_values(tile):
     x = torch.randn(6, 90)
     x[2, 30] = x[4, 0] = float("nan")
-    agrees(largest(6, 90), x, tile)
+    agrees(kernels.running_maximum(6, 90), x, tile)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(4, 100), (5, 64), (1, 33), (40, 129), (3, 1)])

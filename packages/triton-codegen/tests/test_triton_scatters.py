@@ -50,7 +50,7 @@ def test_index_add(cache: DiskCache, dtype: torch.dtype, axis: int) -> None:
 @pytest.mark.parametrize("dtype", [*NUMBERS, *BYTES, torch.bool], ids=str)
 def test_scatter_and_scatter_add(cache: DiskCache, dtype: torch.dtype) -> None:
     x, source = _random(64, 7, dtype=dtype), _random(32, 7, dtype=dtype)
-    once = torch.randperm(64)[:32, None].expand(32, 7)
+    once = torch.randperm(64)[:32, None].repeat(1, 7)
     tolerance = _tolerance(dtype)
     agrees_with_eager(cache, lambda x, i, s: x.scatter(0, i, s), x, once, source)
     often = torch.randint(0, 9, (32, 7))

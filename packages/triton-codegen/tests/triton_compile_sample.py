@@ -45,6 +45,7 @@ SAMPLE: dict[str, Kernel] = {
     "running sum": kernels.running_sum(4096, 4096),
     "running sum looped": kernels.running_sum(4096, 32768),
     "running sum looped bf16": kernels.running_sum(4096, 32768, "bf16"),
+    "running maximum looped": kernels.running_maximum(4096, 32768),
     "loss": kernels.cross_entropy(8192, 32768),
     "loss looped": kernels.cross_entropy(8192, 128256),
     "sizes at run time": kernels.dynamic(),

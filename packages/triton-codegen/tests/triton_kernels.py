@@ -173,6 +173,21 @@ kernel running_sum(p0: read {shape}, p1: write {shape})
 """)
 
 
+def running_maximum(rows: int, columns: int) -> Kernel:
+    """The largest so far, and where it is: two values are carried."""
+    shape = [rows, columns]
+    params = f"p0: read f32{shape}, p1: write f32{shape}, p2: write i64{shape}"
+    return parse_kernel(f"""\
+kernel running_maximum({params})
+  for i0: {rows} inner r0: {columns}
+    scan t0: f32, t1: i64
+      $0 = logical_or(ge(%b0, %a0), isnan(%b0))
+      join pack(where($0, %b0, %a0), where($0, %b1, %a1)) along pack(p0[i0, r0], index(r0))
+    inner store p1[i0, r0] = %t0
+    inner store p2[i0, r0] = %t1
+""")
+
+
 def dynamic() -> Kernel:
     """Rows divided by their sums; both sizes are known when the kernel is launched."""
     s0, s1 = Sym("s0").expr, Sym("s1").expr

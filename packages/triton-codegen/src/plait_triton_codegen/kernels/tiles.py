@@ -35,7 +35,8 @@ ONLINE_STAGES = 3
 """Blocks of a row that is read once which are on their way at the same time."""
 SCANNED_ROW = 4096
 """Longer rows are scanned block by block."""
-SCANNED_BLOCK = 2048
+SCANNED_BLOCK = 4096
+"""For a state of 4 bytes; smaller for larger ones."""
 COLUMN_BYTES = 128
 """Bytes of one row that a program reads where rows are reduced down their columns."""
 COLUMN_TILE = 2048
@@ -145,7 +146,14 @@ def _scanned(flat: FlatKernel, rnumel: int | None, longest: int) -> Tile:
     row = _persistent_row(flat, rnumel) if rnumel is not None and whole else None
     if row is not None:
         return row
-    return Tile(1, SCANNED_BLOCK, _warps(SCANNED_BLOCK, LOOPED_ELEMENTS, MAX_WARPS), False)
+    rblock = SCANNED_BLOCK // max(power_of_two(_state_bytes(flat)) // 4, 1)
+    return Tile(1, rblock, _warps(rblock, LOOPED_ELEMENTS, MAX_WARPS), False)
+
+
+def _state_bytes(flat: FlatKernel) -> int:
+    """Bytes that the scans of a kernel carry from point to point."""
+    scans = (s for s in flat.kernel.statements if isinstance(s, Accumulate))
+    return sum(local.dtype.itemsize for scan in scans for local in scan.locals)
 
 
 def _online_row(flat: FlatKernel) -> Tile | None:
