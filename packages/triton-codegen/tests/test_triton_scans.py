@@ -67,6 +67,13 @@ def test_a_state_goes_to_the_next_block_to_the_bit():
     assert bool(found[1, 5:].isnan().all())
 
 
+def test_blocks_are_as_large_as_what_is_carried_allows():
+    one = render_kernel(kernels.running_sum(4096, 32768)).tile
+    two = render_kernel(kernels.running_maximum(4096, 32768)).tile
+    assert (one.rblock, one.num_warps) == (4096, 8)
+    assert (two.rblock, two.num_warps) == (1024, 4)
+
+
 def test_a_scan_that_a_later_pass_needs_runs_again():
     kernel = parse_kernel("""kernel k(p0: read f32[6, 90], p1: write f32[6, 90], p2: write f32[6])
   for i0: 6 inner r0: 90

@@ -36,7 +36,7 @@ ONLINE_STAGES = 3
 SCANNED_ROW = 4096
 """Longer rows are scanned block by block."""
 SCANNED_BLOCK = 4096
-"""For a state of 4 bytes; smaller for larger ones."""
+"""For a state of 4 bytes; smaller for larger ones, of which a thread has half as many."""
 COLUMN_BYTES = 128
 """Bytes of one row that a program reads where rows are reduced down their columns."""
 COLUMN_TILE = 2048
@@ -146,8 +146,9 @@ def _scanned(flat: FlatKernel, rnumel: int | None, longest: int) -> Tile:
     row = _persistent_row(flat, rnumel) if rnumel is not None and whole else None
     if row is not None:
         return row
-    rblock = SCANNED_BLOCK // max(power_of_two(_state_bytes(flat)) // 4, 1)
-    return Tile(1, rblock, _warps(rblock, LOOPED_ELEMENTS, MAX_WARPS), False)
+    larger = max(power_of_two(_state_bytes(flat)) // 4, 1)
+    rblock, per_thread = SCANNED_BLOCK // larger, LOOPED_ELEMENTS // min(larger, 2)
+    return Tile(1, rblock, _warps(rblock, per_thread, MAX_WARPS), False)
 
 
 def _state_bytes(flat: FlatKernel) -> int:
