@@ -208,13 +208,21 @@ class CompileOptions(Settings):
         return None
 
     def lowering_options(self, variant: str = BY_RULE) -> LoweringOptions:
-        """The options of lowering, for one of the variants of `plait.variants`."""
+        """The options of lowering, for one of the variants of `plait.variants`.
+
+        Whether torch's algorithms are to be deterministic is read here; guards compare it."""
+        import torch
+
         from plait_ir_lowering import LoweringOptions
 
         varied = VARIANTS.get(variant, {})
         known = {each.name for each in dataclasses.fields(LoweringOptions)}
         chosen = {name: value for name, value in varied.items() if name in known}
-        own = {"exact": self.is_strict, "own_products": self.own_products}
+        own = {
+            "exact": self.is_strict,
+            "own_products": self.own_products,
+            "deterministic": torch.are_deterministic_algorithms_enabled(),
+        }
         return LoweringOptions(**{**own, **chosen})
 
     def passes(self) -> tuple[Pass, ...]:
