@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,8 @@ class Built:
     """The inputs in whose memory it computes what it needs for itself."""
     python_reason: str | None = None
     """Why Python launches the kernels of a program for a GPU; None where C++ does."""
+    graphs: Callable[[], str] | None = None
+    """Tells of its CUDA graphs, where these were asked for."""
 
 
 def build(
@@ -114,12 +117,17 @@ def _build_triton(program: Program, options: CompileOptions, profile: Profile) -
             hint="Move the inputs to a GPU, or set TRITON_INTERPRET=1 before Python starts to "
             "run them in Triton's interpreter.",
         )
+    graphs = bool(dict(options.triton).get("cuda_graphs", options.cuda_graphs))
+    chosen = replace(chosen, cuda_graphs=on_gpu and graphs)
     made = build_triton(program, options=chosen, profile=profile)
-    facts = (made.run, made.source, None, made.cache_hit, made.library)
+
+    def told() -> str:
+        return str(made.graphs) if made.graphs else f"no CUDA graphs: {made.graph_reason}"
+
     return Built(
-        "triton",
-        "Triton",
-        "triton.py",
-        *facts,
+        *("triton", "Triton", "triton.py", made.run, made.source),
+        cache_hit=made.cache_hit,
+        library=made.library,
         python_reason=made.python_reason if on_gpu else None,
+        graphs=told if chosen.cuda_graphs else None,
     )

@@ -27,8 +27,8 @@ MODES: dict[str, dict[str, Any]] = {
     "default": {},
     # The C++ compiler takes 10 to 35% less time so; other stages have nothing that is optional.
     "fast-compile": {"cpp.fast_build": True},
-    "reduce-overhead": {},
-    "max-autotune": {"never_slower": True, "cpp.autotune": True},
+    "reduce-overhead": {"cuda_graphs": True},
+    "max-autotune": {"never_slower": True, "cpp.autotune": True, "cuda_graphs": True},
     "max-autotune-no-cudagraphs": {"never_slower": True, "cpp.autotune": True},
 }
 """The modes of `torch.compile` and `"fast-compile"`: the options that each chooses, where neither
@@ -149,6 +149,12 @@ class CompileOptions(Settings):
         "these are measured to be faster than a call of torch's",
         env="PLAIT_OWN_PRODUCTS",
     )
+    cuda_graphs: bool = setting(
+        False,
+        "on GPUs, record what a program launches as a CUDA graph, and launch it as one",
+        env="PLAIT_CUDA_GRAPHS",
+        in_cache_key=False,
+    )
     random: str = setting(
         "eager",
         '"eager": the random numbers that eager draws, by its operators; "counter": those of a '
@@ -204,13 +210,21 @@ class CompileOptions(Settings):
         return None
 
     def lowering_options(self, variant: str = BY_RULE) -> LoweringOptions:
-        """The options of lowering, for one of the variants of `plait.variants`."""
+        """The options of lowering, for one of the variants of `plait.variants`.
+
+        Whether torch's algorithms are to be deterministic is read here; guards compare it."""
+        import torch
+
         from plait_ir_lowering import LoweringOptions
 
         varied = VARIANTS.get(variant, {})
         known = {each.name for each in dataclasses.fields(LoweringOptions)}
         chosen = {name: value for name, value in varied.items() if name in known}
-        own = {"exact": self.is_strict, "own_products": self.own_products}
+        own = {
+            "exact": self.is_strict,
+            "own_products": self.own_products,
+            "deterministic": torch.are_deterministic_algorithms_enabled(),
+        }
         return LoweringOptions(**{**own, **chosen})
 
     def passes(self) -> tuple[Pass, ...]:

@@ -167,6 +167,8 @@ def _require_plain(record: CompiledGraph, *, is_open: bool) -> HostCode:
     if record.outcome is not Outcome.COMPILED or code is None or code.library is None:
         launches = None if code is None else code.python_reason
         why = "" if launches is None else f", and launches its kernels: {launches}"
+        if code is not None and code.graphs is not None and launches is None:
+            raise NotStoredError("CUDA graphs are to be recorded of it")
         raise NotStoredError(f"Python takes part in running the graph{why}")
     if record.aten is None or record.aten.frozen or record.is_wrapped:
         raise NotStoredError("what Python does around the graph, or tensors of its own")

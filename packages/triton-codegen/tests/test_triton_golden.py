@@ -26,6 +26,10 @@ CASES = {
     "column_sum": (kernels.column_sum(16384, 4096, "bf16", parts=16), None),
     "transpose_add": (kernels.transpose_add(4096, 2048, "f32"), None),
     "embedding": (kernels.embedding(30522, 512, 384), None),
+    "embedding_backward": (kernels.embedding_backward(50257, 8192, 768, "bf16"), None),
+    "running_sum": (kernels.running_sum(4096, 2048), None),
+    "running_sum_looped": (kernels.running_sum(4096, 32768, "bf16"), None),
+    "scatter_max": (kernels.scattered("max", "i32"), None),
 }
 
 

@@ -304,6 +304,8 @@ def _facts(graph: GraphReport) -> str:
         facts.append(f"Python launches the kernels: {graph.python_reason}")
     if graph.pieces:
         facts.append(graph.pieces)
+    if graph.cuda_graphs:
+        facts.append(graph.cuda_graphs)
     facts += products(graph)
     facts += padded(graph)
     if graph.seconds:

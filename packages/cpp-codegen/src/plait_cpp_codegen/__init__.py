@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         device_of,
         render_device_host,
     )
+    from plait_cpp_codegen.device_graphs import DeviceGraphs
     from plait_cpp_codegen.device_host import DeviceCode, DeviceKernel
     from plait_cpp_codegen.kernels.product_facts import MatrixProduct, product_of
     from plait_cpp_codegen.tuning import Tuned, fastest, times_in_turns, timing_key
@@ -39,6 +40,7 @@ else:  # code generation comes late in a compile, and after `prepare`
                 "device_of",
                 "render_device_host",
             ),
+            "plait_cpp_codegen.device_graphs": ("DeviceGraphs",),
             "plait_cpp_codegen.device_host": ("DeviceCode", "DeviceKernel"),
             "plait_cpp_codegen.kernels.product_facts": ("MatrixProduct", "product_of"),
             "plait_cpp_codegen.tuning": ("Tuned", "fastest", "times_in_turns", "timing_key"),
@@ -50,6 +52,7 @@ __all__ = [
     "CompilerNotFoundError",
     "CppOptions",
     "DeviceCode",
+    "DeviceGraphs",
     "DeviceHost",
     "DeviceKernel",
     "Executable",

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from torch import Tensor
 
 from plait_cpp_codegen.building import is_of_python, runtime_for, without_comments
+from plait_cpp_codegen.device_graphs import DeviceGraphs, buffer_uses, graph_refusal
 from plait_cpp_codegen.device_host import DeviceCode, DeviceHostWriter, DeviceKernel
 from plait_cpp_codegen.errors import UnsupportedProgramError
 from plait_cpp_codegen.external import PythonCalls
@@ -65,6 +66,7 @@ def build_device_host(
     codes: Callable[[], Mapping[str, DeviceCode]],
     otherwise: Callable[[Program], Runner],
     *,
+    graphs: DeviceGraphs | None = None,
     options: CppOptions | None = None,
     cache: DiskCache | None = None,
     profile: Profile | None = None,
@@ -77,6 +79,7 @@ def build_device_host(
         codes: gives their machine code; called while the C++ compiler works, if it does.
         otherwise: gives what runs a program on inputs whose memory does not begin at a multiple
             of 16 bytes; asked when the first such come.
+        graphs: record what calls launch as CUDA graphs, where that can be; it is told of them.
 
     It raises IndexError for an index out of range, RuntimeError for errors of the driver.
     UnsupportedProgramError is raised for a program that this host cannot express,
@@ -90,15 +93,19 @@ def build_device_host(
         text = _rendered(native, kernels)
     key = stable_hash("device program", without_comments(text), toolchain.key)
     compiled = once(codes)
+    recorded: list[object] = []
 
     def load(path: Path) -> Callable[..., tuple[Tensor, ...]]:
         found = compiled()
         ordered = tuple(tuple(found[name]) for name in kernels)
-        otherwise_run = _late(lambda: otherwise(native))
-        return runtime.load_program(str(path), PythonCalls(native), ordered, otherwise_run)
+        on_gpu = (ordered, _late(lambda: otherwise(native)), *recorded)
+        return runtime.load_program(str(path), PythonCalls(native), *on_gpu)
 
     with timer.phase("build"):
         runtime = runtime_for(toolchain, store)
+        if graphs is not None and _may_record(native, kernels, graphs):
+            graphs.connect(runtime.new_stream)
+            recorded += [graphs, buffer_uses(native)]
         run, hit = load_cached(
             store,
             key,
@@ -110,6 +117,16 @@ def build_device_host(
     dtypes = {buffer.name: buffer.dtype for buffer in program.buffers}
     alone = plan is None and not any(is_of_python(step, dtypes, "cuda") for step in program.steps)
     return DeviceHost(plan.around(run) if plan else run, key if alone else None, hit)
+
+
+def _may_record(
+    program: Program, kernels: Mapping[str, DeviceKernel], graphs: DeviceGraphs
+) -> bool:
+    """Whether a program can be recorded, as far as its steps tell; if not, that is told."""
+    reason = graph_refusal(program, kernels)
+    if reason is not None:
+        graphs.refused(reason)
+    return reason is None
 
 
 def _late(make: Callable[[], Runner]) -> Runner:

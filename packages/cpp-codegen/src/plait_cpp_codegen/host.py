@@ -76,6 +76,7 @@ class HostWriter:
                 *([f"static void* plait_kept[{self.externs.kept}];"] if self.externs.kept else []),
                 f"static const char* const plait_function_names[] = {{{names}}};",
                 *self.tables.lines,
+                *self._kernel_table(),
                 f"{_plain(self.program)}static int plait_run(void* const* inputs, Output* outputs, "
                 "const Api* api_, const int64_t* n) {",
                 "  const Api& api = *api_; int32_t error = 0; int code = 0; (void)n;",
@@ -91,6 +92,10 @@ class HostWriter:
                 signature,
             ]
         )
+
+    def _kernel_table(self) -> list[str]:
+        """The definition of what the runtime must know of kernels, where it launches them."""
+        return []
 
     def _on_device(self) -> str:
         """What the signature ends with, of a program that is not the CPU's."""

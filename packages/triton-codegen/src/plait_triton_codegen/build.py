@@ -13,9 +13,10 @@ from plait_scheduler import Kernel, Launch, Program, RenderedKernel, render_pyth
 from plait_triton_codegen.kernels import HostKernel, TritonKernelSource, host_kernel
 from plait_triton_codegen.modules import load_module, module_key
 from plait_triton_codegen.options import TritonOptions
-from plait_utils import DiskCache, Profile
+from plait_utils import DiskCache, Profile, warn_once
 
 if TYPE_CHECKING:
+    from plait_cpp_codegen import DeviceGraphs
     from plait_triton_codegen.native import NativeHost
 
 Runner: TypeAlias = Callable[..., tuple[object, ...]]
@@ -44,10 +45,23 @@ class TritonExecutable:
     launches the kernels."""
     python_reason: str | None = None
     """Why Python launches the kernels of a program for a GPU; None where C++ does."""
+    graphs: DeviceGraphs | None = field(default=None, repr=False)
+    """Its CUDA graphs, where the option `cuda_graphs` is on and C++ launches the kernels."""
+
     library: str | None = None
     """The program's key in the cache, where that alone can run it: see `load_stored`."""
     cache_hit: bool = False
     """Whether its native host came from the cache."""
+
+    @property
+    def graph_reason(self) -> str | None:
+        """Why calls launch kernels one by one; None where they are recorded as CUDA graphs, or will
+        be. Calls may find such a reason."""
+        if self.graphs is not None:
+            return self.graphs.reason
+        if self.python_reason is not None:
+            return f"Python launches its kernels: {self.python_reason}"
+        return "the option cuda_graphs is off"
 
     @property
     def python_source(self) -> str:
@@ -82,12 +96,13 @@ def build(
         source = render_python(program, lambda kernel: sources[kernel.name].rendered)
         kernels = tuple(text.source for text in rendered if text.source is not None)
     native = _native(program, rendered, chosen, store, timer)
-    reason = native if isinstance(native, str) else None
+    reason, path, graphs = None, None, None
     if isinstance(native, str):
+        reason = native
         with timer.phase("triton load"):
             run, path = _in_python(source, store)
     else:
-        run, path = native.run, None
+        run, graphs = native.run, native.graphs
     timer.count("triton kernels", len(kernels))
     metadata: dict[str, str | int] = {
         "backend": "triton",
@@ -98,7 +113,12 @@ def build(
         "launches": sum(isinstance(step, Launch) for step in program.steps),
     }
     stored = (None, False) if isinstance(native, str) else (native.library, native.cache_hit)
-    return TritonExecutable(source, kernels, metadata, run, path, reason, *stored)
+    facts = (reason, graphs, *stored)
+    made = TritonExecutable(source, kernels, metadata, run, path, *facts)
+    if chosen.cuda_graphs and reason is not None:
+        message = "%s is not recorded as a CUDA graph: %s"
+        warn_once("triton", f"graph: {reason}", message, program.name, made.graph_reason)
+    return made
 
 
 def _in_python(source: str, cache: DiskCache) -> tuple[Runner, Path | None]:

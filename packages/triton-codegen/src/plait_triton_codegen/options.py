@@ -37,3 +37,9 @@ class TritonOptions(Settings):
         env="PLAIT_TRITON_WORKERS",
         in_cache_key=False,
     )
+    cuda_graphs: bool = setting(
+        False,
+        "record what a call launches as a CUDA graph, where kernels are launched from C++",
+        env="PLAIT_CUDA_GRAPHS",
+        in_cache_key=False,
+    )

@@ -57,16 +57,20 @@ struct Api {
   // report indices out of range and tells of these.
   void* (*stream)(const Api* api);
   int (*empty)(const TensorSpec* spec, void** tensor, char** data);
+  int (*output)(const TensorSpec* spec, Output* output, char** data);
   int (*view)(const TensorSpec* spec, int64_t offset, void** tensor);  // of a tensor, which it replaces
   int (*launch)(const Api* api, int32_t kernel, int64_t programs, void** arguments, void* stream);
   int (*copy)(const Api* api, void* to, const void* from, int64_t bytes, void* stream);
   // What kernels report indices to, three numbers for each place that checks one: of one call, until it is closed.
   int64_t* (*open_report)(const Api* api);
-  int (*mark)(const Api* api, int64_t* report, void* stream);  // behind each kernel that writes to it
+  int (*mark)(const Api* api, int64_t* report, void* stream);  // behind the last kernel that writes to it before a check
   int (*check)(const Api* api, int64_t* report);
   void (*close_report)(const Api* api, int64_t* report, void* stream, int code);
   void* gpu;                       // the runtime's
+  void* recording;                 // while a program is recorded: what is kept of it
 };
+// What a kernel of a GPU is given: how many arguments of 8 bytes, the first of which are pointers to buffers.
+struct KernelArguments { int32_t arguments, pointers; };
 // What `plait_run` and the functions above return, beside 0; the first two are of kernels.
 enum : int { INDEX_OUT_OF_RANGE = 1, DIVISION_BY_ZERO, OUT_OF_MEMORY, PYTHON_ERROR };
 // From this bit on, `plait_run` says how many calls had drawn random numbers when it failed.
@@ -89,5 +93,6 @@ struct Signature {
   // Of a program on a GPU: where it is, as in TensorSpec, how many kernels it launches, how many places check an index, and
   // where tensors are kept.
   int32_t device, kernel_count, check_count, kept_count;
+  const KernelArguments* kernels;
   void** kept;
 };

@@ -61,7 +61,7 @@ int driver_error(const char* what, int error) {
 }
 
 // A kernel: a function of its module, the threads of a program, and the bytes that these share.
-struct Launchable { char* name; int32_t threads, shared; void* module; void* function; };
+struct Launchable { char* name; int32_t threads, shared; const KernelArguments* takes; void* module; void* function; };
 constexpr int REPORTS = 64;
 struct Gpu {
   int32_t index, checks, count;
@@ -96,6 +96,7 @@ int empty_on_device(const TensorSpec* spec, void** tensor, char** data) {
   if (empty_strided(spec->rank, spec->sizes, spec->strides, spec->scalar_type, type_of(*spec), index_of(*spec), tensor)) return OUT_OF_MEMORY;
   return get_data(*tensor, (void**)data) ? OUT_OF_MEMORY : 0;
 }
+int output_on_device(const TensorSpec* spec, Output* output, char** data) { return empty_on_device(spec, &output->tensor, data); }
 int view_of(const TensorSpec* spec, int64_t offset, void** tensor) {
   int64_t start;
   void* view = nullptr;
@@ -126,7 +127,7 @@ int64_t* open_report(const Api* api) {
     if (slot == REPORTS - 1) sched_yield();
   }
 }
-// Behind a kernel that writes to a report: what waits for that need not wait for the kernels that follow.
+// Behind the last kernel that writes to a report before it is read: what waits for that need not wait for the kernels that follow.
 int mark_report(const Api* api, int64_t* report, void* stream) {
   Gpu& gpu = *(Gpu*)api->gpu;
   void*& event = gpu.checked[slot_of(gpu, report)];
@@ -134,9 +135,9 @@ int mark_report(const Api* api, int64_t* report, void* stream) {
   if (!error) error = driver.record(event, stream);
   return error ? driver_error("a compiled program", error) : 0;
 }
-int check_report(const Api* api, int64_t* report) {
-  const Gpu& gpu = gpu_of(api);
-  if (int error = driver.wait_for(gpu.checked[slot_of(gpu, report)])) return driver_error("a compiled program", error);
+// What is in a report, when the kernels before an event have written to it.
+int read_report(const Gpu& gpu, int64_t* report, void* event) {
+  if (int error = driver.wait_for(event)) return driver_error("a compiled program", error);
   int code = 0;
   for (int32_t i = 0; i < gpu.checks; ++i) {
     volatile int64_t* place = report + 3 * i;
@@ -146,6 +147,7 @@ int check_report(const Api* api, int64_t* report) {
   }
   return code;
 }
+int check_report(const Api* api, int64_t* report) { return read_report(gpu_of(api), report, gpu_of(api).checked[slot_of(gpu_of(api), report)]); }
 void close_report(const Api* api, int64_t* report, void* stream, int code) {
   Gpu& gpu = *(Gpu*)api->gpu;
   if (code) {  // kernels that nothing has waited for may still write to it
@@ -175,13 +177,13 @@ bool loaded(int error, const char* name) {
   return false;
 }
 // Of a tuple: the function's name, threads, shared bytes, and the image.
-bool load_kernel(PyObject* code, Launchable* it) {
+bool load_kernel(PyObject* code, const KernelArguments& takes, Launchable* it) {
   char* bytes; Py_ssize_t size;
   PyObject* given[4];
   for (int i = 0; i < 4; ++i) if (!code || !(given[i] = PyTuple_GetItem(code, i))) return false;
   const char* name = PyUnicode_AsUTF8AndSize(given[0], nullptr);
   if (!name || PyBytes_AsStringAndSize(given[3], &bytes, &size)) return false;
-  it->name = strdup(name);
+  it->name = strdup(name); it->takes = &takes;
   it->threads = (int32_t)PyLong_AsLongLong(given[1]); it->shared = (int32_t)PyLong_AsLongLong(given[2]);
   return loaded(driver.load(&it->module, bytes), name) && loaded(driver.find(&it->function, it->module, name), name)
     && (it->shared <= ALWAYS_SHARED || loaded(driver.set(it->function, MOST_SHARED, it->shared), name));
@@ -199,7 +201,7 @@ Gpu* open_gpu(const Signature& signature, PyObject* codes) {
   InContext here(gpu);
   const size_t bytes = sizeof(int64_t) * 3 * gpu->checks * REPORTS;
   if (bytes && (good = loaded(driver.host((void**)&gpu->reports, bytes, PORTABLE), "pinned memory"))) memset(gpu->reports, 0, bytes);
-  for (int32_t i = 0; i < count && good; ++i) good = load_kernel(PyTuple_GetItem(codes, i), &gpu->kernels[i]);
+  for (int32_t i = 0; i < count && good; ++i) good = load_kernel(PyTuple_GetItem(codes, i), signature.kernels[i], &gpu->kernels[i]);
   if (good) return gpu;
   close_gpu(gpu);
   return nullptr;

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +13,7 @@ from plait_scheduler import (
     Domain,
     Kernel,
     Let,
+    Param,
     Reduce,
     RenderedKernel,
     Statement,
@@ -25,16 +25,33 @@ from plait_triton_codegen.kernels.literals import cast
 from plait_triton_codegen.kernels.loops import Loop, loops
 from plait_triton_codegen.kernels.operations import POINTEES, TRITON_DTYPES, kind_of
 from plait_triton_codegen.kernels.reductions import ReductionRule, reduction_rule
-from plait_triton_codegen.kernels.scans import joining_function, scanned_rows
+from plait_triton_codegen.kernels.scans import (
+    first_states,
+    joined_states,
+    joining_function,
+    names_of_states,
+    scanned_rows,
+)
+from plait_triton_codegen.kernels.scatters import (
+    combining_line,
+    computed_axes,
+    in_any_order,
+    is_scatter,
+)
 from plait_triton_codegen.kernels.source import FUSION, IMPORTS, HostKernel, TritonKernelSource
 from plait_triton_codegen.kernels.space import FlatKernel, flatten, fresh, taken_names
-from plait_triton_codegen.kernels.tiles import ONLINE_STAGES, Tile, choose_tile
+from plait_triton_codegen.kernels.tiles import (
+    MOST_PROGRAMS,
+    ONLINE_STAGES,
+    Tile,
+    choose_tile,
+    programs_of,
+)
 from plait_triton_codegen.kernels.values import Term, ValueWriter
 from plait_triton_codegen.options import TritonOptions
 from plait_utils import get_logger
 
 _BOTH = frozenset(("x", "r"))
-_MOST_PROGRAMS = 2**31 - 1
 
 
 def render_kernel(
@@ -42,11 +59,12 @@ def render_kernel(
 ) -> TritonKernelSource:
     """`kernel` as Triton source, in blocks of `tile` or as `choose_tile` finds best.
 
-    Raises UnsupportedKernelError for what Triton cannot express: complex numbers, and
-    rows that do not fit in registers and are overwritten before their last use.
+    Raises UnsupportedKernelError for what Triton cannot express: complex numbers, what has no
+    atomic operation, and rows that do not fit in registers and are overwritten before their last
+    use.
     """
-    if any(isinstance(s, Store) and s.kind is not None for s in kernel.statements):
-        raise UnsupportedKernelError("what writes at computed places has no Triton form yet")
+    if is_scatter(kernel):
+        kernel = in_any_order(kernel)
     return _Renderer(kernel, options or TritonOptions(), tile).source()
 
 
@@ -147,6 +165,9 @@ class _Renderer:
         param = next(p for p in self.kernel.params if p.name == statement.param)
         inner = self.flat.tiled or statement.domain is Domain.INNER
         domain = _BOTH if inner else frozenset("x")
+        if statement.kind is not None:
+            self._combine(statement, term, param, domain)
+            return
         offset = writer.index(param.layout.linear(statement.plain_index))
         mask = writer.mask(domain)
         needed = domain & (term.axes | (mask.axes if mask else frozenset()))
@@ -154,6 +175,17 @@ class _Renderer:
         pointer = writer.pointer(param.name, offset, domain if whole else frozenset())
         guard = f", {mask.text}" if mask else ""
         writer.lines.append(f"tl.store({pointer}, {term.text}{guard})")
+
+    def _combine(self, store: Store, term: Term, param: Param, domain: frozenset[str]) -> None:
+        """A line that combines a value with what is at its place, at each point of its own."""
+        writer = self.writer
+        parts = [writer.index(param.layout.linear(store.plain_index))]
+        for axis, at in computed_axes(store):
+            parts.append(writer.strided(writer.locals[at.name], param.layout.stride[axis]))
+        pointer = writer.pointer(param.name, writer.total(parts), domain)
+        mask = writer.mask(domain)
+        text = None if mask is None else mask.text
+        writer.lines.append(combining_line(store, pointer, term.text, text))
 
     def _block(self, term: Term) -> str:
         """A value as a whole block of rows."""
@@ -206,6 +238,9 @@ class _Renderer:
                 continue
             reduces = [s for s in step.statements if isinstance(s, Reduce)]
             finish = [self._accumulator(reduce, step.largest) for reduce in reduces]
+            for scan in (s for s in step.statements if isinstance(s, Accumulate)):
+                self.writer.taken |= names_of_states(scan)
+                self.writer.lines += first_states(scan)
             self._flush(1)
             self._loop(step)
             for end in finish:
@@ -243,7 +278,8 @@ class _Renderer:
             if isinstance(statement, Reduce):
                 self._accumulate(statement, loop.largest)
             elif isinstance(statement, Accumulate):
-                raise UnsupportedKernelError("a scan of rows too long for registers")
+                self._scan(statement)
+                writer.lines += joined_states(self.flat, statement)
             elif isinstance(statement, Attend):
                 raise UnsupportedKernelError("attention, which only CPUs have a kernel for")
             else:
@@ -348,8 +384,8 @@ class _Renderer:
         parts = self._blocks()
         if not all(var.extent.is_constant for var, _ in parts):
             return " * ".join(f"triton.cdiv({var.extent}, {block})" for var, block in parts)
-        programs = math.prod(-(-var.extent.as_int() // block) for var, block in parts)
-        if programs > _MOST_PROGRAMS:
+        programs = programs_of(self.flat, self.tile)
+        if programs > MOST_PROGRAMS:
             raise UnsupportedKernelError(f"{programs} programs are more than one launch takes")
         return str(programs)
 
