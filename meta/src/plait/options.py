@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from plait.errors import OptionError
+from plait.errors import BackendError, OptionError
 from plait.passes import NO_PASSES, PLACES, UserPasses, parse_user_passes
 from plait.variants import BY_RULE, VARIANTS
 from plait_utils import SettingError, Settings, dataclass, setting, shown
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from plait_fx_passes import Pass
     from plait_ir_lowering import LoweringOptions
     from plait_scheduler import SchedulerOptions
+    from plait_triton_codegen import TritonOptions
 
 MODES: dict[str, dict[str, Any]] = {
     "default": {},
@@ -54,7 +55,7 @@ S = TypeVar("S", bound=Settings)
 class CompileOptions(Settings):
     """What `options=` of `plait.compile` may hold.
 
-    `"scheduler.<name>"` and `"cpp.<name>"` reach the options of these stages.
+    `"scheduler.<name>"`, `"cpp.<name>"` and `"triton.<name>"` reach the options of these stages.
     """
 
     verify: int = setting(
@@ -152,7 +153,6 @@ class CompileOptions(Settings):
         False,
         "on GPUs, record what a program launches as a CUDA graph, and launch it as one",
         env="PLAIT_CUDA_GRAPHS",
-        in_cache_key=False,
     )
     random: str = setting(
         "eager",
@@ -182,6 +182,7 @@ class CompileOptions(Settings):
     )
     scheduler: tuple[tuple[str, Any], ...] = setting((), "options of the scheduler, by name")
     cpp: tuple[tuple[str, Any], ...] = setting((), "options of the C++ backend, by name")
+    triton: tuple[tuple[str, Any], ...] = setting((), "options of the Triton backend, by name")
 
     @property
     def disabled(self) -> frozenset[str]:
@@ -279,6 +280,17 @@ class CompileOptions(Settings):
         from plait_cpp_codegen import CppOptions
 
         return _stage_options("cpp", CppOptions, self.cpp)
+
+    def triton_options(self) -> TritonOptions:
+        """The Triton backend's options, over those of the environment. Raises BackendError where
+        that is not installed."""
+        try:
+            from plait_triton_codegen import TritonOptions
+        except ImportError as error:
+            raise BackendError(
+                f"the Triton backend is not installed ({error})", hint="pip install plait[triton]"
+            ) from error
+        return _stage_options("triton", TritonOptions, self.triton)
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,6 +458,7 @@ def parse_options(options: object) -> CompileOptions:
         parsed,
         scheduler=tuple(nested["scheduler"].items()),
         cpp=tuple(nested["cpp"].items()),
+        triton=tuple(nested["triton"].items()),
         user_passes=parse_user_passes(nested["user_passes"]),
     )
     _check_stages(parsed)
@@ -455,7 +468,8 @@ def parse_options(options: object) -> CompileOptions:
 def _by_group(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Options of the pipeline, and those of its stages by stage."""
     flat: dict[str, Any] = {}
-    nested: dict[str, dict[str, Any]] = {"scheduler": {}, "cpp": {}, "user_passes": {}}
+    groups = "scheduler", "cpp", "triton", "user_passes"
+    nested: dict[str, dict[str, Any]] = {group: {} for group in groups}
     for name, value in given.items():
         group, dot, field = name.partition(".")
         if group in nested and dot:
@@ -482,6 +496,8 @@ def _check_stages(options: CompileOptions) -> None:
         options.scheduler_options()
     if options.cpp:
         options.cpp_options()
+    if options.triton:
+        options.triton_options()
     if options.disabled:
         import plait_fx_passes as fx_passes
         from plait_fx_passes import collective_passes

@@ -22,7 +22,7 @@ def _compiled(which: str, folder: Path, target: str = "cuda:90") -> dict[str, di
     environment.pop("TRITON_INTERPRET", None)
     # the conftest that would set it again is not imported by a plain script
     done = subprocess.run(
-        [sys.executable, str(HERE / "triton_compile_sample.py"), which, str(folder), target],
+        [sys.executable, str(HERE / "triton_compile_sample.py"), which, target],
         env=environment,
         capture_output=True,
         text=True,

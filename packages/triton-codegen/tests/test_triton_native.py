@@ -66,7 +66,9 @@ from plait_cpp_codegen import CppOptions, find_toolchain, render_device_host
 from plait_ir_lowering import lower
 from plait_scheduler import parse_program
 from plait_triton_codegen import render_kernel
-from plait_triton_codegen.machine_code import device_kernels
+from plait_triton_codegen.machine_code import (
+    device_code, device_kernel, kernel_jobs, machine_codes
+)
 from plait_utils import DiskCache, find_library_damage
 
 program = parse_program(Path(sys.argv[1]).read_text())
@@ -74,10 +76,11 @@ cache = DiskCache(Path(sys.argv[2]))
 sources = {kernel.name: render_kernel(kernel) for kernel in program.kernels}
 if sys.argv[3] == "again":
     sys.modules["triton"] = None
-kernels = device_kernels(program, sources, "cuda:90", cache)
-for name, kernel in kernels.items():
-    assert kernel.name == name and kernel.image[:4] == b"\\x7fELF"
-    assert kernel.threads % 32 == 0 and kernel.unused == 2, kernel
+codes = machine_codes(kernel_jobs(program, sources, "cuda:90"), cache).wait()
+for name, code in codes.items():
+    made = device_code(code)
+    assert made.name == name and made.image[:4] == b"\\x7fELF" and made.threads % 32 == 0
+kernels = {name: device_kernel(source) for name, source in sources.items()}
 assert [kernel.checks for kernel in kernels.values()] == [1, 0, 0]
 text = render_device_host(program, kernels)
 output = Path(sys.argv[2]) / "host.so"

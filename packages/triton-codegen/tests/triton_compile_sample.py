@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import triton_kernels as kernels
 from test_triton_operations import _cases
@@ -16,7 +15,6 @@ from triton_checks import pointwise
 from plait_ir_lowering import OPS, DType, Load, Op, TypeRule, Var
 from plait_scheduler import Kernel
 from plait_triton_codegen import TritonOptions, compile_kernel, render_kernel
-from plait_utils import DiskCache
 
 SAMPLE: dict[str, Kernel] = {
     "softmax f32": kernels.softmax(8192, 1024),
@@ -70,15 +68,15 @@ def every_operation() -> dict[str, Kernel]:
     return found
 
 
-def main(which: str, folder: str, target: str) -> None:
+def main(which: str, target: str) -> None:
     """Print a JSON object: for each kernel its costs and which accesses its PTX has."""
     chosen = SAMPLE if which == "sample" else every_operation()
     if which == "reductions":
         chosen = reductions()
-    cache, found = DiskCache(Path(folder)), {}
+    found = {}
     for name, kernel in chosen.items():
         options = TritonOptions(max_persistent=64) if name.endswith("in a loop") else None
-        done = compile_kernel(render_kernel(kernel, options), target, cache=cache)
+        done = compile_kernel(render_kernel(kernel, options), target)
         found[name] = {
             "registers": done.registers,
             "spills": done.spill_bytes,

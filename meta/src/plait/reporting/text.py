@@ -134,6 +134,8 @@ def _graph(graph: GraphReport) -> str:
     facts += graph.images_total.splitlines()
     facts += products(graph)
     facts += padded(graph)
+    if graph.python_reason:
+        facts.append("Python launches the kernels: " + graph.python_reason.replace("\n", "\n    "))
     if graph.pieces:
         facts.append(graph.pieces)
     if graph.saved_total:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
+from typing import NamedTuple
 
 from plait_cpp_codegen.blocks import large_temporaries, without
 from plait_cpp_codegen.errors import UnsupportedProgramError
 from plait_cpp_codegen.host import HostWriter, comment_of, data_name, owner_name
 from plait_cpp_codegen.kernels.index import c_index
-from plait_cpp_codegen.tables import string
 from plait_ir_lowering import DType, IndexExpr, Layout, TensorRef
 from plait_scheduler import (
     Access,
@@ -31,33 +31,40 @@ from plait_scheduler import (
 )
 from plait_utils import dataclass
 
+_UNUSED = 2
+"""Pointers behind the arguments of kernels, of which the driver reads as many as a kernel takes."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceKernel:
-    """A kernel of a GPU as machine code, and how it is launched.
+    """How a kernel of a GPU is launched.
 
     It takes a pointer for each parameter of the program's kernel, its sizes as 64-bit integers,
-    where it checks indices a pointer to its report, and pointers that it does not use.
+    where it checks indices a pointer to its report, and at most two pointers that it does not use.
     """
 
-    name: str
-    """The function in the image."""
-    image: bytes = field(repr=False)
-    """What the CUDA driver loads."""
-    threads: int
-    """Threads of a program."""
-    shared_bytes: int
-    """Shared memory of a program."""
     blocks: tuple[tuple[IndexExpr, int], ...]
     """Extents, over the kernel's symbols, and how much of each a program covers."""
     symbols: tuple[str, ...] = ()
     checks: int = 0
     """How many places check an index: each reports in three 64-bit integers."""
-    unused: int = 0
 
     def arguments_after(self, pointers: int) -> int:
-        """How many arguments it takes, with so many pointers to buffers."""
-        return pointers + len(self.symbols) + (self.checks > 0) + self.unused
+        """How many arguments it is given, with so many pointers to buffers."""
+        return pointers + len(self.symbols) + (self.checks > 0) + _UNUSED
+
+
+class DeviceCode(NamedTuple):
+    """A kernel of a GPU as machine code, as the native runtime takes it."""
+
+    name: str
+    """The function in the image."""
+    threads: int
+    """Threads of a program."""
+    shared_bytes: int
+    """Shared memory of a program."""
+    image: bytes
+    """What the CUDA driver loads."""
 
 
 class InputWrites:
@@ -100,7 +107,7 @@ class DeviceHostWriter(HostWriter):
     """Writes `plait_run` for a program whose buffers are all on one GPU.
 
     Args:
-        launched: the machine code of its kernels, by their names in the program.
+        launched: its kernels, by their names in the program.
     """
 
     launched: Mapping[str, DeviceKernel] = field(default_factory=dict)
@@ -130,10 +137,9 @@ class DeviceHostWriter(HostWriter):
         self.marked = frozenset(self._last_checks())
 
     def _kernel_table(self) -> list[str]:
-        pointers = {kernel.name: len(kernel.params) for kernel in self.program.kernels}
+        params = {kernel.name: len(kernel.params) for kernel in self.program.kernels}
         kernels = [
-            f"{{{string(kernel.name)}, {kernel.threads}, {kernel.shared_bytes}, "
-            f"{kernel.arguments_after(pointers[name])}, {pointers[name]}}}"
+            f"{{{kernel.arguments_after(params[name])}, {params[name]}}}"
             for name, kernel in self.launched.items()
         ]
         if not kernels:
@@ -141,9 +147,9 @@ class DeviceHostWriter(HostWriter):
         return [f"static const DeviceKernel plait_kernels[] = {{{', '.join(kernels)}}};"]
 
     def _on_device(self) -> str:
+        kept = "plait_kept" if self.externs.kept else "0"
         kernels = "plait_kernels" if self.launched else "0"
         counts = f"{len(self.launched)}, {self.checks}, {self.externs.kept}"
-        kept = "plait_kept" if self.externs.kept else "0"
         return f", {self.tables.device}, {counts}, {kernels}, {kept}"
 
     def _declarations(self) -> list[str]:
@@ -258,7 +264,7 @@ class DeviceHostWriter(HostWriter):
             passed.append("&places")
             self.checks += kernel.checks
             self.unchecked = True
-        passed += ["&nothing"] * kernel.unused
+        passed += ["&nothing"] * _UNUSED
         launch_number, self.launches = self.launches, self.launches + 1
         marks = ["code = api.mark(&api, report, stream);", "if (code) goto done;"]
         return [

@@ -17,6 +17,7 @@ from plait_utils import DiskCache, Profile, warn_once
 
 if TYPE_CHECKING:
     from plait_cpp_codegen import DeviceGraphs
+    from plait_triton_codegen.native import NativeHost
 
 Runner: TypeAlias = Callable[..., tuple[object, ...]]
 
@@ -44,6 +45,10 @@ class TritonExecutable:
     launches the kernels."""
     python_reason: str | None = None
     """Why Python launches the kernels of a program for a GPU; None where C++ does."""
+    library: str | None = None
+    """The program's key in the cache, where that alone can run it: see `load_stored`."""
+    cache_hit: bool = False
+    """Whether its native host came from the cache."""
     graphs: DeviceGraphs | None = field(default=None, repr=False)
     """Its CUDA graphs, where the option `cuda_graphs` is on and C++ launches the kernels."""
 
@@ -80,7 +85,7 @@ def build(
     as it is; it is stored in `cache`, since Triton reads kernels from their file, and compiles one
     when it is first launched.
     """
-    chosen = options or TritonOptions()
+    chosen = options or TritonOptions.from_env()
     timer, store = profile or Profile(), cache or DiskCache()
     with timer.phase("triton render"):
         program = _by_place(program)
@@ -96,7 +101,7 @@ def build(
         with timer.phase("triton load"):
             run, path = _in_python(source, store)
     else:
-        run, graphs = native
+        run, graphs = native.run, native.graphs
     timer.count("triton kernels", len(kernels))
     metadata: dict[str, str | int] = {
         "backend": "triton",
@@ -106,7 +111,8 @@ def build(
         "torch kernels": len(program.kernels) - len(kernels),
         "launches": sum(isinstance(step, Launch) for step in program.steps),
     }
-    made = TritonExecutable(source, kernels, metadata, run, path, reason, graphs)
+    stored = (None, False) if isinstance(native, str) else (native.library, native.cache_hit)
+    made = TritonExecutable(source, kernels, metadata, run, path, reason, *stored, graphs)
     if chosen.cuda_graphs and reason is not None:
         message = "%s is not recorded as a CUDA graph: %s"
         warn_once("triton", f"graph: {reason}", message, program.name, made.graph_reason)
@@ -126,8 +132,8 @@ def _native(
     options: TritonOptions,
     cache: DiskCache,
     timer: Profile,
-) -> tuple[Runner, DeviceGraphs | None] | str:
-    """What runs a program without Python, and its graphs; or why there is none."""
+) -> NativeHost | str:
+    """What runs a program without Python, or why there is none."""
     if not options.native_host:
         return "the option native_host is off"
     if {buffer.device.type for buffer in program.buffers} != {"cuda"}:

@@ -36,3 +36,10 @@ class TritonOptions(Settings):
         env="PLAIT_CUDA_GRAPHS",
         in_cache_key=False,
     )
+    workers: int = setting(
+        -1,
+        "how many processes compile kernels side by side; -1 for as many as the process may use "
+        "processors, 0 for none but the process itself",
+        env="PLAIT_TRITON_WORKERS",
+        in_cache_key=False,
+    )

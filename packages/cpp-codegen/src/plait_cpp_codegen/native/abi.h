@@ -69,9 +69,8 @@ struct Api {
   void* gpu;                       // the runtime's
   void* recording;                 // while a program is recorded: what is kept of it
 };
-// A kernel of a GPU: a function of its module, the threads of a program, the bytes that these share, and how many arguments of
-// 8 bytes it takes, the first of which are pointers to buffers.
-struct DeviceKernel { const char* name; int32_t threads, shared, arguments, pointers; };
+// How many arguments of 8 bytes a kernel of a GPU is given, the first of which are pointers to buffers.
+struct DeviceKernel { int32_t arguments, pointers; };
 // What `plait_run` and the functions above return, beside 0; the first two are of kernels.
 enum : int { INDEX_OUT_OF_RANGE = 1, DIVISION_BY_ZERO, OUT_OF_MEMORY, PYTHON_ERROR };
 // From this bit on, `plait_run` says how many calls had drawn random numbers when it failed.
@@ -91,8 +90,8 @@ struct Signature {
   int32_t size_count, number_count;
   const SizePlace* size_places;
   void (*describe)(const int64_t* sizes, int64_t* numbers);
-  // Of a program on a GPU: where it is, as in TensorSpec, how many places check an index, its kernels, and where
-  // tensors are kept.
+  // Of a program on a GPU: where it is, as in TensorSpec, how many places check an index, the kernels that it launches, and
+  // where tensors are kept.
   int32_t device, kernel_count, check_count, kept_count;
   const DeviceKernel* kernels;
   void** kept;
