@@ -46,10 +46,10 @@ class Built:
     """What timing its kernels has found, where that was asked for."""
     overwritten: frozenset[int] = frozenset()
     """The inputs in whose memory it computes what it needs for itself."""
-    python_reason: str | None = None
-    """Why Python launches the kernels of a program for a GPU; None where C++ does."""
     graphs: Callable[[], str] | None = None
     """Tells of its CUDA graphs, where these were asked for."""
+    python_reason: str | None = None
+    """Why Python launches the kernels of a program for a GPU; None where C++ does."""
 
 
 def build(
@@ -117,17 +117,20 @@ def _build_triton(program: Program, options: CompileOptions, profile: Profile) -
             hint="Move the inputs to a GPU, or set TRITON_INTERPRET=1 before Python starts to "
             "run them in Triton's interpreter.",
         )
-    graphs = bool(dict(options.triton).get("cuda_graphs", options.cuda_graphs))
-    chosen = replace(chosen, cuda_graphs=on_gpu and graphs)
+    # The environment is asked for what plait's own option says, which may be off all the same.
+    graphs = on_gpu and bool(dict(options.triton).get("cuda_graphs", options.cuda_graphs))
+    chosen = replace(chosen, cuda_graphs=graphs)
     made = build_triton(program, options=chosen, profile=profile)
 
     def told() -> str:
         return str(made.graphs) if made.graphs else f"no CUDA graphs: {made.graph_reason}"
 
+    facts = (made.run, made.source, None, made.cache_hit, made.library)
     return Built(
-        *("triton", "Triton", "triton.py", made.run, made.source),
-        cache_hit=made.cache_hit,
-        library=made.library,
+        "triton",
+        "Triton",
+        "triton.py",
+        *facts,
+        graphs=told if graphs else None,
         python_reason=made.python_reason if on_gpu else None,
-        graphs=told if chosen.cuda_graphs else None,
     )

@@ -153,7 +153,6 @@ class CompileOptions(Settings):
         False,
         "on GPUs, record what a program launches as a CUDA graph, and launch it as one",
         env="PLAIT_CUDA_GRAPHS",
-        in_cache_key=False,
     )
     random: str = setting(
         "eager",

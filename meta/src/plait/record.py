@@ -65,10 +65,10 @@ class HostCode:
     """What timing its kernels has found, where that was asked for."""
     varied: Varied | None = None
     """Which of its operators are called instead of loops, or the other way round, by timing."""
-    python_reason: str | None = None
-    """Why Python launches the kernels of a program for a GPU; None where C++ does."""
     graphs: Callable[[], str] | None = None
     """Tells of its CUDA graphs, where these were asked for."""
+    python_reason: str | None = None
+    """Why Python launches the kernels of a program for a GPU; None where C++ does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,18 +137,18 @@ class DeviceHostWriter(HostWriter):
         self.marked = frozenset(self._last_checks())
 
     def _kernel_table(self) -> list[str]:
-        pointers = {kernel.name: len(kernel.params) for kernel in self.program.kernels}
+        params = {kernel.name: len(kernel.params) for kernel in self.program.kernels}
         kernels = [
-            f"{{{kernel.arguments_after(pointers[name])}, {pointers[name]}}}"
+            f"{{{kernel.arguments_after(params[name])}, {params[name]}}}"
             for name, kernel in self.launched.items()
         ]
         if not kernels:
             return []
-        return [f"static const KernelArguments plait_kernels[] = {{{', '.join(kernels)}}};"]
+        return [f"static const DeviceKernel plait_kernels[] = {{{', '.join(kernels)}}};"]
 
     def _on_device(self) -> str:
-        kernels = "plait_kernels" if self.launched else "0"
         kept = "plait_kept" if self.externs.kept else "0"
+        kernels = "plait_kernels" if self.launched else "0"
         counts = f"{len(self.launched)}, {self.checks}, {self.externs.kept}"
         return f", {self.tables.device}, {counts}, {kernels}, {kept}"
 

@@ -50,10 +50,10 @@ class Runtime(Protocol):
         /,
         *on_gpu: object,
     ) -> Callable[..., tuple[torch.Tensor, ...]]:
-        """What runs a compiled program: with `on_gpu`, the name, threads, shared bytes and
-        image of each of its kernels, and what runs it on inputs that do not begin at 16 bytes; and,
-        where it is to be recorded, its `DeviceGraphs` and a byte for each input and output that
-        says what uses it."""
+        """What runs a compiled program: with `on_gpu`, the name, threads, shared bytes and image of
+        each of its kernels, and what runs it on inputs that do not begin at 16 bytes; and, where it
+        is to be recorded, its `DeviceGraphs` and a byte for each input and output that says what
+        uses it."""
         ...
 
     def set_cache_limit(self, nbytes: int, /) -> None: ...

@@ -45,13 +45,12 @@ class TritonExecutable:
     launches the kernels."""
     python_reason: str | None = None
     """Why Python launches the kernels of a program for a GPU; None where C++ does."""
-    graphs: DeviceGraphs | None = field(default=None, repr=False)
-    """Its CUDA graphs, where the option `cuda_graphs` is on and C++ launches the kernels."""
-
     library: str | None = None
     """The program's key in the cache, where that alone can run it: see `load_stored`."""
     cache_hit: bool = False
     """Whether its native host came from the cache."""
+    graphs: DeviceGraphs | None = field(default=None, repr=False)
+    """Its CUDA graphs, where the option `cuda_graphs` is on and C++ launches the kernels."""
 
     @property
     def graph_reason(self) -> str | None:
@@ -113,8 +112,7 @@ def build(
         "launches": sum(isinstance(step, Launch) for step in program.steps),
     }
     stored = (None, False) if isinstance(native, str) else (native.library, native.cache_hit)
-    facts = (reason, graphs, *stored)
-    made = TritonExecutable(source, kernels, metadata, run, path, *facts)
+    made = TritonExecutable(source, kernels, metadata, run, path, reason, *stored, graphs)
     if chosen.cuda_graphs and reason is not None:
         message = "%s is not recorded as a CUDA graph: %s"
         warn_once("triton", f"graph: {reason}", message, program.name, made.graph_reason)

@@ -39,11 +39,11 @@ class NativeHost:
     """What runs a program on a GPU."""
 
     run: Callable[..., tuple[object, ...]]
-    graphs: DeviceGraphs | None
-    """Its CUDA graphs, where these are asked for."""
     library: str | None
     """Its key in the cache, where that alone can run it: see `load_stored`."""
     cache_hit: bool
+    graphs: DeviceGraphs | None = None
+    """Its CUDA graphs, where these are asked for."""
 
 
 def native_host(
@@ -74,13 +74,12 @@ def native_host(
         kernels = {name: device_kernel(source) for name, source in sources.items()}
         graphs = DeviceGraphs(device, program.name) if options.cuda_graphs else None
         host = build_device_host(
-            *(program, kernels, compiled, in_python), graphs=graphs, cache=cache, profile=timer
+            program, kernels, compiled, in_python, graphs=graphs, cache=cache, profile=timer
         )
-        # Another process would launch its kernels one by one.
-        if host.library is None or graphs is not None:
-            return NativeHost(host.run, graphs, None, host.cache_hit)
+        if host.library is None or graphs is not None:  # what is stored has no graphs
+            return NativeHost(host.run, None, host.cache_hit, graphs)
         stored = store_program(device, host.library, [codes.keys[name] for name in kernels], cache)
-        return NativeHost(host.run, graphs, stored, host.cache_hit)
+        return NativeHost(host.run, stored, host.cache_hit)
     except KernelCompilationError:
         raise  # from Python it would fail as well
     except _NO_NATIVE_HOST as error:

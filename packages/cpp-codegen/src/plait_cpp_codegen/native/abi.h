@@ -69,8 +69,8 @@ struct Api {
   void* gpu;                       // the runtime's
   void* recording;                 // while a program is recorded: what is kept of it
 };
-// What a kernel of a GPU is given: how many arguments of 8 bytes, the first of which are pointers to buffers.
-struct KernelArguments { int32_t arguments, pointers; };
+// How many arguments of 8 bytes a kernel of a GPU is given, the first of which are pointers to buffers.
+struct DeviceKernel { int32_t arguments, pointers; };
 // What `plait_run` and the functions above return, beside 0; the first two are of kernels.
 enum : int { INDEX_OUT_OF_RANGE = 1, DIVISION_BY_ZERO, OUT_OF_MEMORY, PYTHON_ERROR };
 // From this bit on, `plait_run` says how many calls had drawn random numbers when it failed.
@@ -90,9 +90,9 @@ struct Signature {
   int32_t size_count, number_count;
   const SizePlace* size_places;
   void (*describe)(const int64_t* sizes, int64_t* numbers);
-  // Of a program on a GPU: where it is, as in TensorSpec, how many kernels it launches, how many places check an index, and
+  // Of a program on a GPU: where it is, as in TensorSpec, how many places check an index, the kernels that it launches, and
   // where tensors are kept.
   int32_t device, kernel_count, check_count, kept_count;
-  const KernelArguments* kernels;
+  const DeviceKernel* kernels;
   void** kept;
 };

@@ -61,7 +61,7 @@ int driver_error(const char* what, int error) {
 }
 
 // A kernel: a function of its module, the threads of a program, and the bytes that these share.
-struct Launchable { char* name; int32_t threads, shared; const KernelArguments* takes; void* module; void* function; };
+struct Launchable { char* name; int32_t threads, shared, arguments, pointers; void* module; void* function; };
 constexpr int REPORTS = 64;
 struct Gpu {
   int32_t index, checks, count;
@@ -177,13 +177,14 @@ bool loaded(int error, const char* name) {
   return false;
 }
 // Of a tuple: the function's name, threads, shared bytes, and the image.
-bool load_kernel(PyObject* code, const KernelArguments& takes, Launchable* it) {
+bool load_kernel(PyObject* code, const DeviceKernel& given_to, Launchable* it) {
   char* bytes; Py_ssize_t size;
   PyObject* given[4];
   for (int i = 0; i < 4; ++i) if (!code || !(given[i] = PyTuple_GetItem(code, i))) return false;
   const char* name = PyUnicode_AsUTF8AndSize(given[0], nullptr);
   if (!name || PyBytes_AsStringAndSize(given[3], &bytes, &size)) return false;
-  it->name = strdup(name); it->takes = &takes;
+  it->name = strdup(name);
+  it->arguments = given_to.arguments; it->pointers = given_to.pointers;
   it->threads = (int32_t)PyLong_AsLongLong(given[1]); it->shared = (int32_t)PyLong_AsLongLong(given[2]);
   return loaded(driver.load(&it->module, bytes), name) && loaded(driver.find(&it->function, it->module, name), name)
     && (it->shared <= ALWAYS_SHARED || loaded(driver.set(it->function, MOST_SHARED, it->shared), name));

@@ -226,11 +226,10 @@ int64_t* recorded_report(const Api* api) { return ((Recording*)api->recording)->
 int recorded_launch(const Api* api, int32_t number, int64_t programs, void** arguments, void* stream) {
   if (int code = launch_kernel(api, number, programs, arguments, stream)) return code;
   if (programs <= 0) return 0;
-  const Launchable& launchable = gpu_of(api).kernels[number];
-  const KernelArguments& kernel = *launchable.takes;
+  const Launchable& kernel = gpu_of(api).kernels[number];
   Recording* it = (Recording*)api->recording;
   Launched* made = zeros<Launched>(0);
-  *made = {it->last, nullptr, &launchable, (unsigned)programs, zeros<uint64_t>(kernel.arguments), zeros<Moving>(kernel.pointers), 0, it->launched};
+  *made = {it->last, nullptr, &kernel, (unsigned)programs, zeros<uint64_t>(kernel.arguments), zeros<Moving>(kernel.pointers), 0, it->launched};
   it->launched = made;
   for (int32_t i = 0; i < kernel.arguments; ++i) made->arguments[i] = *(uint64_t*)arguments[i];
   for (int32_t i = 0; i < kernel.pointers; ++i) {
@@ -381,8 +380,8 @@ int move(const Program& program, Recording& it, void* const* inputs, const Outpu
     }
     if (!changed) continue;
     const Launchable& kernel = *each->kernel;
-    void** arguments = (void**)__builtin_alloca(sizeof(void*) * (kernel.takes->arguments + 1));
-    for (int32_t i = 0; i < kernel.takes->arguments; ++i) arguments[i] = &each->arguments[i];
+    void** arguments = (void**)__builtin_alloca(sizeof(void*) * (kernel.arguments + 1));
+    for (int32_t i = 0; i < kernel.arguments; ++i) arguments[i] = &each->arguments[i];
     const KernelNode node = {kernel.function, {each->programs, 1, 1}, {(unsigned)kernel.threads, 1, 1}, (unsigned)kernel.shared, arguments, nullptr};
     if (int error = graph_driver.change(it.halves[each->half].executable, each->node, &node)) return error;
   }
