@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 
-import plait_cpp_codegen
 from plait_scheduler import parse_program
 from plait_triton_codegen import DEVICE_PROGRAM, TritonDeviceError, build, load_stored
 from plait_triton_codegen import stored_program as stored_module
