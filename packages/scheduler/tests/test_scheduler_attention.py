@@ -148,7 +148,7 @@ def test_it_can_be_switched_off():
 
 def test_other_devices_have_no_such_kernel():
     options = SchedulerOptions(verify=False)
-    assert not attends(plan(attention(device="cuda:0"), options=options))
+    assert not attends(plan(attention(device="xpu:0"), options=options))
 
 
 def test_what_it_moves_and_computes_is_counted():

@@ -91,9 +91,11 @@ def _attend(attend: Attend, kernel: Kernel, writer: ValueWriter) -> list[str]:
     shown: list[str] = []
     for name, ref in zip(("queries", "keys", "values"), attend.refs, strict=True):
         layout = ref.view or writer.params[ref.buffer].layout
-        shown.append(f"{name} = {_strided(ref.buffer, layout)}")
+        shown.append(f"{name} = {_strided(ref.buffer, layout)}.flatten(0, -3)")
     sizes = _sizes(kernel.outer + kernel.inner)
-    lines = [*shown, f"{SCORE} = (queries @ keys).reshape{sizes}"]
+    computed = TORCH_DTYPES[attend.value.dtype]
+    product = f"queries.to({computed}) @ keys.to({computed})"
+    lines = [*shown, f"{SCORE} = ({product}).reshape{sizes}"]
     score = writer.write(attend.value)
     lines += [*writer.lines, f"scores = ({score}).expand{sizes}"]
     writer.lines.clear()
@@ -102,7 +104,7 @@ def _attend(attend: Attend, kernel: Kernel, writer: ValueWriter) -> list[str]:
         lines.append("weights = weights.masked_fill((scores.isneginf()).all(-1, True), 0)")
     lines.append("weights = weights.reshape(queries.shape[0], queries.shape[1], -1)")
     made = _strided(attend.param, writer.params[attend.param].layout)
-    return [*lines, f"{made}.copy_(weights @ values.to(weights.dtype))"]
+    return [*lines, f"{made}.copy_((weights @ values.to(weights.dtype)).view_as({made}))"]
 
 
 def _strided(name: str, layout: Layout) -> str:
