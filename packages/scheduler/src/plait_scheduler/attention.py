@@ -139,7 +139,7 @@ def _with_spans(
     """An attention, told which keys its rows may see where its masks' form does not say it, and
     what finds them. Not where a score that is left out could fail."""
     masks, _ = without_masks(body.score)
-    known = all(key_limits(mask, body.axis) is not None for mask in masks)
+    known = all(key_limits(mask, body.ranges[-1], body.axis) is not None for mask in masks)
     few = estimate(body.axis.extent) < _FEWEST_KEYS
     if known or few or may_fail(body.score):
         return [], body
@@ -278,21 +278,21 @@ class _Makers:
         def leaf(part: Value) -> Value | None:
             if not isinstance(part, Load):
                 return None
-            part = _in_bounds(part)
+            part = _plain(part)
             maker = self.table.get(part.buffer)
             if maker is None or not isinstance(maker.body, Pointwise):
-                return None
+                return part
             inside = _at(maker.body.ranges, part.index, maker.body.value)
             if inside is None:
-                return None
+                return part
             if self.originals and isinstance(inside, Load):
                 return self.expanded(inside, row, axis)
             used = {atom for at in part.index if isinstance(at, IndexExpr) for atom in atoms(at)}
             if {row, axis} <= used or not loads_of([inside]):
                 return self.expanded(inside, row, axis)
-            return None
+            return part
 
-        return rewrite(_in_bounds(value), leaf, lambda expr: expr)
+        return rewrite(value, leaf, lambda expr: expr)
 
     def product(
         self, score: Value, place: tuple[IndexExpr, ...]
@@ -309,13 +309,11 @@ class _Makers:
         return None
 
 
-def _in_bounds(value: Value) -> Value:
+def _plain(load: Load) -> Load:
     """A load without checks of indices that certainly lie in their dimensions."""
-    if not isinstance(value, Load):
-        return value
-    index = [in_bounds(at) if isinstance(at, CheckedIndex) else None for at in value.index]
-    places = [at if known is None else known for at, known in zip(value.index, index, strict=True)]
-    return Load(value.buffer, places, value.dtype)
+    known = [in_bounds(at) if isinstance(at, CheckedIndex) else None for at in load.index]
+    places = [at if place is None else place for at, place in zip(load.index, known, strict=True)]
+    return Load(load.buffer, places, load.dtype)
 
 
 def _over_local(score: Value, place: Load) -> Value | None:

@@ -69,22 +69,24 @@ def without_masks(score: Value) -> tuple[tuple[Value, ...], Value]:
         score = inner
 
 
-def key_limits(mask: Value, axis: Var) -> Limits | None:
-    """What a mask of comparisons of positions allows; None for any other mask."""
+def key_limits(mask: Value, row: Var, axis: Var) -> Limits | None:
+    """What a mask of comparisons of positions allows; None for any other mask, and where a limit
+    does not move with the row by a known step."""
     match mask:
         case Op("logical_and" | "bitwise_and", parts):
-            return _joined(False, parts, axis)
+            return _joined(False, parts, row, axis)
         case Op("logical_or" | "bitwise_or", parts):
-            return _joined(True, parts, axis)
+            return _joined(True, parts, row, axis)
         case Op(name, (left, right)) if name in _NOT_NEGATIVE or name == "eq":
             first, second = _position(left), _position(right)
             if first is None or second is None:
                 return None
             if name == "eq":
-                ends = (_limit(first - second, axis), _limit(second - first, axis))
+                ends = [_limit(expr, row, axis) for expr in (first - second, second - first)]
                 known = tuple(each for each in ends if each is not None)
                 return KeyLimits(False, known) if len(known) == len(ends) else None
-            return _limit(_NOT_NEGATIVE[name](first, second), axis)
+            difference = _NOT_NEGATIVE[name](first, second)
+            return _limit(difference, row, axis)
     return None
 
 
@@ -97,8 +99,8 @@ _NOT_NEGATIVE: dict[str, Callable[[IndexExpr, IndexExpr], IndexExpr]] = {
 """What is at least 0 where a comparison of two integers holds."""
 
 
-def _joined(is_any: bool, parts: Sequence[Value], axis: Var) -> Limits | None:
-    found = [key_limits(part, axis) for part in parts]
+def _joined(is_any: bool, parts: Sequence[Value], row: Var, axis: Var) -> Limits | None:
+    found = [key_limits(part, row, axis) for part in parts]
     known = tuple(each for each in found if each is not None)
     return KeyLimits(is_any, known) if len(known) == len(found) else None
 
@@ -117,16 +119,19 @@ def _position(value: Value) -> IndexExpr | None:
             return first + second if name == "add" else first - second
         case Op("neg", (inner,)) if value.dtype is DType.i64:
             position = _position(inner)
-            return None if position is None else -position
+            return None if position is None else as_index(0) - position
     return None
 
 
-def _limit(expr: IndexExpr, axis: Var) -> KeyLimit | None:
+def _limit(expr: IndexExpr, row: Var, axis: Var) -> KeyLimit | None:
     """Where `expr` is at least 0, if that is up to a key or from one on."""
     step = stride_of(expr, axis)
     if step is None or not step.is_constant or abs(step.as_int()) != 1:
         return None
     rest = expr - step * axis.expr
+    along = stride_of(rest, row)
+    if along is None or not along.is_constant:
+        return None
     return KeyLimit(True, -rest) if step.as_int() > 0 else KeyLimit(False, rest)
 
 

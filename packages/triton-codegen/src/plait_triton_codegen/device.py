@@ -138,6 +138,12 @@ def fast_divide(x, y):
     return libdevice.fast_dividef(x, y)
 
 
+@triton.jit
+def dot(a, b, sums, precision: tl.constexpr = "ieee"):
+    """sums + a @ b, in f32; `precision` is that of f32 operands."""
+    return tl.dot(a, b, sums, input_precision=precision)
+
+
 if triton.knobs.runtime.interpret:
     from plait_triton_codegen.interpreted import *  # noqa: F403  # replaces those above
 

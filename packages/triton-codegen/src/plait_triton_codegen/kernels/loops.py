@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from plait_ir_lowering import Load, Local, loads_of, post_order
 from plait_scheduler import (
     Accumulate,
-    Attend,
     Domain,
     Kernel,
     Let,
@@ -43,8 +42,6 @@ def loops(kernel: Kernel) -> tuple[Loop, ...]:
     lets = {s.name: s for s in kernel.statements if isinstance(s, Let)}
     if any(isinstance(statement, Accumulate) for statement in kernel.statements):
         raise UnsupportedKernelError("a scan of rows too long for registers")
-    if any(isinstance(statement, Attend) for statement in kernel.statements):
-        raise UnsupportedKernelError("there is no Triton kernel for an attention yet")
     steps: list[tuple[Domain, tuple[Statement, ...]]] = []
     stored: set[str] = set()
     for phase in phases(kernel):
