@@ -108,8 +108,8 @@ def _joined(is_any: bool, parts: Sequence[Value], row: Var, axis: Var) -> Limits
 def _position(value: Value) -> IndexExpr | None:
     """An integer value as a sum of positions, sizes and numbers."""
     match value:
-        case IndexValue(expr):
-            return expr
+        case IndexValue():
+            return value.expr
         case Const(number) if value.dtype.is_integer:
             return as_index(int(number))
         case Op("add" | "sub" as name, (left, right)) if value.dtype is DType.i64:

@@ -139,7 +139,7 @@ def fast_divide(x, y):
 
 
 @triton.jit
-def dot(a, b, sums, precision: tl.constexpr = "ieee"):
+def dot(a, b, sums, precision: tl.constexpr):
     """sums + a @ b, in f32; `precision` is that of f32 operands."""
     return tl.dot(a, b, sums, input_precision=precision)
 

@@ -48,7 +48,7 @@ __all__ = [
 
 
 @triton.jit
-def dot(a, b, sums, precision: tl.constexpr = "ieee"):
+def dot(a, b, sums, precision: tl.constexpr):
     """sums + a @ b in f32: the interpreter would multiply the bits of bf16."""
     return tl.dot(a.to(tl.float32), b.to(tl.float32), sums, input_precision=precision)
 

@@ -447,11 +447,11 @@ class AttentionWriter:
         keys = f"{names['keys']} = tl.load({place}{self._within(conditions)})"
         zeros = "tl.zeros([XBLOCK, RBLOCK], tl.float32)"
         operands = f"{names['queries']}, {names['keys']}, {zeros}"
-        dot = f"device.dot({operands}{self._precision(self.attend.queries)})"
+        dot = f'device.dot({operands}, "{self._precision(self.attend.queries)}")'
         return [keys, f"{names['product']} = {dot}"]
 
     def _precision(self, ref: TensorRef) -> str:
-        return ', "tf32"' if self._kind(ref) is DType.f32 and self.options.tf32 else ""
+        return "tf32" if self._kind(ref) is DType.f32 and self.options.tf32 else "ieee"
 
     def _kind(self, ref: TensorRef) -> DType:
         return next(param.dtype for param in self.kernel.params if param.name == ref.buffer)
@@ -493,7 +493,7 @@ class AttentionWriter:
         sums = f"{names['sums']} * {names['scale']}"
         return [
             f"{names['values']} = tl.load({place}{self._within(conditions)})",
-            f"{names['sums']} = device.dot({weights}, {names['values']}, {sums}{precision})",
+            f'{names["sums"]} = device.dot({weights}, {names["values"]}, {sums}, "{precision}")',
         ]
 
     def _finish(self, base: str) -> None:
