@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from triton_attention import SCORES, Case, drawn, eager, program_of
+from triton_attention import SCORES, Case, drawn, eager, kernel_of, program_of
 from triton_checks import DEVICE
 
 from plait_triton_codegen import Tile, TritonOptions, build, render_kernel
@@ -100,12 +100,11 @@ def test_a_window_reads_no_keys_before_it():
 
 @pytest.mark.parametrize("xblock", [16, 64])
 def test_other_tiles(xblock: int):
-    (kernel,) = program_of(Case("causal", (1, 2, 2, 70, 80, 16, 16))).kernels
+    kernel = kernel_of(Case("causal", (1, 2, 2, 70, 80, 16, 16)))
     source = render_kernel(kernel, tile=Tile(xblock, 32, 4, False))
     assert source.tile.xblock == xblock
     assert source.blocks[1][1] == xblock
 
 
 def render(case: Case) -> str:
-    (kernel,) = program_of(case).kernels
-    return render_kernel(kernel).text
+    return render_kernel(kernel_of(case)).text

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from plait_ir_lowering import Graph, parse_graph, verify
-from plait_scheduler import Program, SchedulerOptions, schedule
+from plait_scheduler import Kernel, Program, SchedulerOptions, schedule
 
 KINDS = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 PLAIN = "mul(%score, f32({scale}))"
@@ -108,6 +108,12 @@ q, {viewed("k", keys, depth, True)}, {viewed("v", keys, width, False)} else {cas
 def program_of(case: Case, device: str = "cpu") -> Program:
     """The attention as a program."""
     return schedule(graph_of(case, device), options=SchedulerOptions.for_gpu())
+
+
+def kernel_of(case: Case) -> Kernel:
+    """The kernel of the attention."""
+    (kernel,) = program_of(case).kernels
+    return kernel
 
 
 def drawn(case: Case, device: str = "cpu") -> list[torch.Tensor]:

@@ -369,6 +369,8 @@ class AttentionWriter:
         """The keys that data leaves to the program's rows, of the spans of each of them."""
         writer, names = self.writer, self.names
         low, high, whole = (names[n] for n in ("key", "last_key", "whole"))
+        for load in self.attend.spans:
+            writer.uses[load] = writer.uses.get(load, 0) + 1  # a load that is used has a name
         first, last, count = (writer.write(load) for load in self.attend.spans)
         self._flush()
         extent = self._index(self.axis.extent)
