@@ -7,7 +7,9 @@ import torch
 from triton_attention import SCORES, Case, drawn, eager, kernel_of, program_of
 from triton_checks import DEVICE
 
-from plait_triton_codegen import Tile, TritonOptions, build, render_kernel
+from plait_ir_lowering import parse_graph, verify
+from plait_scheduler import Program, SchedulerOptions, schedule
+from plait_triton_codegen import Tile, TritonOptions, UnsupportedKernelError, build, render_kernel
 
 LIMITS = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
@@ -39,6 +41,34 @@ def test_sizes(score: str, rows: int, keys: int):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 def test_head_sizes(depth: int, width: int, dtype: torch.dtype):
     check(Case("causal", (1, 2, 2, 70, 90, depth, width), dtype))
+
+
+def open_program(score: str) -> Program:
+    """An attention with 4 heads, 2 of keys, whose numbers of queries and keys a call gives."""
+    t = SCORES[score].format(**Case(score, (2, 4, 2, 77, 99, 16, 16)).values)
+    keys = "k.view([2, 2, 2, 16, s1], [32*s1, 16*s1, 0, 1, 16], 0)"
+    values = "v.view([2, 2, 2, s1, 16], [32*s1, 16*s1, 0, 16, 1], 0)"
+    graph = parse_graph(f"""graph main(s0, s1)
+  input q: bf16[2, 4, s0, 16] on {DEVICE}
+  input k: bf16[2, 2, s1, 16] on {DEVICE}
+  input v: bf16[2, 2, s1, 16] on {DEVICE}
+  input bias: f32[4, s0, s1] on {DEVICE}
+  define o: bf16[8, s0, 16] on {DEVICE}
+    attention i3 for i0: 2, i1: 4, i2: s0, i3: s1 of q, {keys}, {values} else zeros = {t}
+  return o
+""")
+    verify(graph)
+    return schedule(graph, options=SchedulerOptions.for_gpu())
+
+
+@pytest.mark.parametrize("score", ["plain", "window", "biased", "capped causal"])
+def test_sizes_that_a_call_gives(score: str):
+    executable = build(open_program(score), options=TritonOptions(fallback=False))
+    for rows, keys in ((77, 99), (256, 128), (1, 300)):
+        case = Case(score, (2, 4, 2, rows, keys, 16, 16))
+        inputs = drawn(case, DEVICE)
+        (found,) = executable(*inputs[:4])
+        torch.testing.assert_close(found.double(), eager(case, inputs), rtol=3e-2, atol=3e-2)
 
 
 @pytest.mark.parametrize("score", ["plain", "alibi", "document"])
@@ -91,6 +121,23 @@ def test_masks_are_computed_only_where_blocks_are_not_whole():
     whole, partial = text.split("for start in ")[1:]
     assert "tl.where(i2 >= r0" not in whole
     assert "tl.where(i2 >= r0" in partial
+
+
+def test_a_cap_of_scores_takes_few_operations():
+    text = render(Case("capped causal", (1, 8, 8, 4096, 4096, 64, 64)))
+    assert "cap = device.bounded_tanh(product, 0.018033688011112044)" in text
+    assert "bounded_tanh" not in render(Case("capped", dtype=torch.float32))
+
+
+def test_what_has_no_kernel_runs_as_torch_operations():
+    case = Case("causal", (1, 2, 2, 20, 30, 300, 16), torch.float32)
+    with pytest.raises(UnsupportedKernelError, match="rows of 300 elements"):
+        render_kernel(kernel_of(case))
+    executable = build(program_of(case, DEVICE))
+    assert not executable.kernels
+    inputs = drawn(case, DEVICE)
+    (found,) = executable(*inputs)
+    torch.testing.assert_close(found.double(), eager(case, inputs), rtol=2e-5, atol=2e-5)
 
 
 def test_a_window_reads_no_keys_before_it():

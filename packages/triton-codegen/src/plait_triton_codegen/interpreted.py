@@ -33,6 +33,7 @@ __all__ = [
     "expm1",
     "fast_divide",
     "fast_exp",
+    "fast_reciprocal",
     "fmod",
     "hypot",
     "lgamma",
@@ -88,4 +89,5 @@ hypot = _elementwise(torch.hypot)
 power = _elementwise(torch.pow)
 fmod = _elementwise(torch.fmod)
 fast_exp = _elementwise(torch.exp)
+fast_reciprocal = _elementwise(torch.reciprocal)
 fast_divide = _elementwise(torch.true_divide)

@@ -63,6 +63,10 @@ _LONGEST_ROW = 256
 _COMPUTED = (DType.f16, DType.bf16, DType.f32)
 _MOST_NEGATIVE = 'float("-inf")'
 _LOG2_E = 1 / math.log(2)
+_CACHED_BYTES = 1 << 24
+"""Keys and values that the second cache of a GPU holds beside all else."""
+_CAP = "cap"
+"""The local that stands for a hyperbolic tangent."""
 
 
 def attention_of(kernel: Kernel) -> Attend | None:
@@ -90,6 +94,8 @@ class _Score:
     factor: float
     masks: tuple[Value, ...]
     """What must hold, as the program says it."""
+    capped: tuple[Value, float] | None = None
+    """What the hyperbolic tangent that stands for %cap is of: a value, and a number times it."""
 
 
 @dataclass(slots=True)
@@ -127,15 +133,14 @@ class AttentionWriter:
         views = [ref.view or of[ref.buffer] for ref in attend.refs]
         self.layouts = (views[0], views[1], views[2], of[attend.param])
         self._require_supported()
-        self.score = _scaled(attend.value)
+        self.score = _scaled(attend.value, self.exact)
         taken = taken_names(kernel) | {"XBLOCK", "RBLOCK", "errors", self.row.name, self.axis.name}
         taken |= {var.name for var in kernel.outer}
         self.names = {name: fresh(name, taken) for name in _NAMES}
         self.batch = Var(self.names["z"], product([var.extent for var in kernel.outer[:-1]]))
-        shown = replace(attend, value=self.score.masked)
-        flat = FlatKernel(
-            replace(kernel, statements=(shown,)), self.row, self.axis, self._is_wide()
-        )
+        roots = [self.score.masked, *([self.score.capped[0]] if self.score.capped else [])]
+        shown = tuple(replace(attend, value=root) for root in roots)
+        flat = FlatKernel(replace(kernel, statements=shown), self.row, self.axis, self._is_wide())
         self.chosen = self._tile()
         self.writer = ValueWriter(flat, self.exact, self.options.check_indices, {}, taken)
 
@@ -213,13 +218,27 @@ class AttentionWriter:
         """Lines that tell a program's batch, and its queries."""
         names, extent = self.names, self._index(self.row.extent)
         wide = ".to(tl.int64)" if self.writer.flat.wide else ""
-        count = -(-self.row.extent.as_int() // self.chosen.xblock)
-        blocks = str(count) if self.row.extent.is_constant else f"tl.cdiv({extent}, XBLOCK)"
-        lines = [f"{names['z']} = tl.program_id(0){wide} // {blocks}"]
-        block = f"tl.program_id(0){wide} % {blocks}"
-        if self._is_heavier_below():
-            block = f"{blocks} - 1 - {block}"
-        lines.append(f"{names['first']} = ({block}) * XBLOCK")
+        program = f"tl.program_id(0){wide}"
+        blocks, head = names["blocks"], [f"{names['blocks']} = tl.cdiv({extent}, XBLOCK)"]
+        if self.row.extent.is_constant:
+            blocks, head = str(-(-self.row.extent.as_int() // self.chosen.xblock)), []
+        if self._is_heavier_below() and self._fits_in_cache():
+            batches = self._index(self.batch.extent)
+            place = f"device.heavy_and_light({program}, {blocks} * {batches})"
+            lines = [
+                f"{names['place']} = {place}",
+                f"{names['z']} = {names['place']} % {batches}",
+                f"{names['first']} = ({blocks} - 1 - {names['place']} // {batches}) * XBLOCK",
+            ]
+        else:
+            block = f"{program} % {blocks}"
+            if self._is_heavier_below():
+                block = f"{blocks} - 1 - {block}"
+            lines = [
+                f"{names['z']} = {program} // {blocks}",
+                f"{names['first']} = ({block}) * XBLOCK",
+            ]
+        lines = [*head, *lines]
         lines.append(f"{self.row.name} = {names['first']} + tl.arange(0, XBLOCK)[:, None]{wide}")
         if not _divides(self.chosen.xblock, self.row.extent):
             self.writer.masks["x"] = names["xmask"]
@@ -232,6 +251,18 @@ class AttentionWriter:
         known = [limit for limit in limits if limit is not None]
         seen = all_of([self._limits().seen(limit) for limit in known]) if known else EVERY
         return seen.some.low is None and seen.some.high is not None
+
+    def _fits_in_cache(self) -> bool:
+        """Whether keys and values of all batches stay in the cache, so that it does not matter
+        which batches run side by side."""
+        total = 0
+        for ref, layout in zip(self.attend.refs[1:], self.layouts[1:3], strict=True):
+            sizes = zip(layout.size, layout.stride, strict=True)
+            held = product([size for size, stride in sizes if stride is not as_index(0)])
+            if not held.is_constant:
+                return False
+            total += held.as_int() * self._kind(ref).itemsize
+        return total <= _CACHED_BYTES
 
     def _limits(self) -> LimitWriter:
         first, last = (Var(self.names[end], self.row.extent) for end in ("first", "last"))
@@ -294,7 +325,8 @@ class AttentionWriter:
 
     def _hoist(self) -> None:
         """Read before the loops what does not differ from key to key."""
-        for value in _unconditional([self.score.masked]):
+        capped = self.score.capped
+        for value in _unconditional([self.score.masked, *([capped[0]] if capped else [])]):
             if isinstance(value, Load) and not _varies(value, self.axis):
                 self.writer.write(value)
         self._flush()
@@ -424,6 +456,12 @@ class AttentionWriter:
         lines += self._product(key_base, ends)
         self._add(*lines, depth=2)
         writer.locals[SCORE] = Term(names["product"], frozenset("xr"))
+        if self.score.capped is not None:
+            inner, number = self.score.capped
+            factor = repr(2 * _LOG2_E * number)
+            text = f"device.bounded_tanh({writer.write(inner).text}, {factor})"
+            writer.lines.append(f"{names['cap']} = {text}")
+            writer.locals[_CAP] = Term(names["cap"], frozenset("xr"))
         term = writer.write(self.score.masked if partial else self.score.plain)
         text = term.text
         if term.axes != {"x", "r"}:
@@ -516,23 +554,54 @@ class AttentionWriter:
 
 
 _NAMES = (
-    *("z", "first", "last", "xmask", "rmask", "queries", "keys", "values", "product", "score"),
+    *("z", "blocks", "place", "first", "last", "xmask", "rmask"),
+    *("queries", "keys", "values", "product", "cap", "score"),
     *("most", "next", "below", "scale", "weights", "total", "sums", "start", "turn", "before"),
     *("low", "high", "begin", "end", "key", "last_key", "whole", "whole_from"),
 )
 """What the kernel names itself."""
 
 
-def _scaled(score: Value) -> _Score:
-    """A score with a factor at its root set apart, for the exponentials to multiply by."""
+def _scaled(score: Value, exact: bool) -> _Score:
+    """A score with a factor at its root set apart, for the exponentials to multiply by, and what is
+    bounded by a hyperbolic tangent: its error there is one of the score, and so of no digit of the
+    weights that rounding leaves, however small the score is."""
     masks, plain = without_masks(score)
     factor = 1.0
     match plain:
         case Op("mul", (inner, Const(number))) | Op("mul", (Const(number), inner)):
             if 1e-6 < number < 1e6 and not isinstance(inner, Const):
                 plain, factor = inner, float(number)
+    capped: tuple[Value, float] | None = None
+    if not exact and isinstance(plain, Op) and plain.name == "tanh" and not _is_guarded(score):
+        inner, number = _multiplied(plain.args[0])
+        if _depends_on_product(inner):
+            capped, plain = (with_narrow_integers(inner), number), Local(_CAP, DType.f32)
     masked = with_narrow_integers(_under(score, plain))
-    return _Score(masked, without_masks(masked)[1], factor, masks)
+    return _Score(masked, without_masks(masked)[1], factor, masks, capped)
+
+
+def _multiplied(value: Value) -> tuple[Value, float]:
+    """A value as another times a number."""
+    number = 1.0
+    while True:
+        match value:
+            case Op("mul", (inner, Const(factor))) | Op("mul", (Const(factor), inner)):
+                number *= float(factor)
+            case Op("div", (inner, Const(divisor))) if divisor:
+                number /= float(divisor)
+            case _:
+                return value, number
+        value = inner
+
+
+def _depends_on_product(value: Value) -> bool:
+    return any(isinstance(part, Local) for part in post_order([value]))
+
+
+def _is_guarded(score: Value) -> bool:
+    """Whether a mask guards what a score reads."""
+    return any(isinstance(part, Masked) for part in post_order([score]))
 
 
 def _under(score: Value, plain: Value) -> Value:
