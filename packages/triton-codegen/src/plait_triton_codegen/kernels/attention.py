@@ -197,7 +197,18 @@ class AttentionWriter:
             self._padded(2),
             itemsize=itemsize,
             tf32=self.options.tf32,
+            pair_bytes=self._pair_bytes(),
+            wide=self._is_wide(),
             shared=self.shared_bytes,
+        )
+
+    def _pair_bytes(self) -> int:
+        """What the score reads for each pair of a query and a key."""
+        loads = {part for part in post_order([self.attend.value]) if isinstance(part, Load)}
+        return sum(
+            load.dtype.itemsize
+            for load in loads
+            if _varies(load, self.axis) and _varies(load, self.row)
         )
 
     def _padded(self, operand: int) -> int:
