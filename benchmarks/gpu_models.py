@@ -1,8 +1,9 @@
 """Models and small programs on a GPU: `python -m benchmarks.gpu_models --markdown table.md`.
 
 Each runs by eager, plait and `torch.compile`, in turns in one process. The host's time is that of
-the calls alone, while the GPU is behind; the whole time ends when the GPU does. Errors are the
-largest against float64, as shares of the largest value.
+the calls alone, while the GPU is behind; the whole time ends when the GPU does. Errors are those of
+the result, or of all gradients where a program trains, against float64 (of bfloat16 against
+float32), as shares of the norm. Memory is the most that a call needs beyond what was there before.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ from torch import Tensor, nn
 from benchmarks.measure import SYSTEMS, compiled_by
 
 _CALLS = 20
+_TURN_SECONDS = 0.2
+"""What a turn takes at most, but for one call."""
 _TURNS = 9
+_WIDER = {torch.float32: torch.float64, torch.bfloat16: torch.float32}
+"""What judges programs of a type."""
 
 
 class Part(nn.Module):
@@ -87,6 +92,67 @@ def _mlp() -> tuple[nn.Module, tuple[Tensor, ...]]:
     return nn.Sequential(*layers).cuda(), (torch.randn(64, 256, device="cuda"),)
 
 
+def _gpt2_small(*, trains: bool) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    without = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    model = GPT2LMHeadModel(GPT2Config(**without)).cuda().bfloat16().train(trains)
+    return Part(model, _loss if trains else _logits), (_ids(50257, 8, 1024),)
+
+
+def _llama_1b(*, trains: bool) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 2048, "num_attention_heads": 32, "intermediate_size": 5632}
+    config = LlamaConfig(num_hidden_layers=8, num_key_value_heads=8, vocab_size=32000, **sizes)
+    model = LlamaForCausalLM(config).cuda().bfloat16().train(trains)
+    return Part(model, _loss if trains else _logits), (_ids(32000, 4, 2048),)
+
+
+def _bert_base(*, trains: bool) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    from transformers import BertConfig, BertModel
+
+    without = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    model = BertModel(BertConfig(**without), add_pooling_layer=False).cuda().bfloat16()
+    take = partial(_hidden, squared=trains)
+    return Part(model.train(trains), take), (_ids(30000, 16, 512),)
+
+
+def _resnet_50(*, trains: bool) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    model = ResNetForImageClassification(ResNetConfig(num_labels=1000)).cuda().bfloat16()
+    model = model.to(memory_format=torch.channels_last).train(trains)
+    images = _images(64).to(memory_format=torch.channels_last)
+    return Part(model, partial(_classes, squared=trains)), (images,)
+
+
+def _vit(*, trains: bool) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    from transformers import ViTConfig, ViTForImageClassification
+
+    model = ViTForImageClassification(ViTConfig(num_labels=1000)).cuda().bfloat16().train(trains)
+    return Part(model, partial(_classes, squared=trains)), (_images(64),)
+
+
+def _images(count: int) -> Tensor:
+    return torch.randn(count, 3, 224, 224, device="cuda", dtype=torch.bfloat16)
+
+
+def _loss(model: Callable[..., Any], ids: Tensor) -> Tensor:
+    loss: Tensor = model(ids, labels=ids, use_cache=False).loss
+    return loss
+
+
+def _hidden(model: Callable[..., Any], ids: Tensor, *, squared: bool) -> Tensor:
+    hidden: Tensor = model(ids).last_hidden_state
+    return hidden.float().square().mean() if squared else hidden
+
+
+def _classes(model: Callable[..., Any], images: Tensor, *, squared: bool) -> Tensor:
+    logits: Tensor = model(images).logits
+    return logits.float().square().mean() if squared else logits
+
+
 CASES: dict[str, tuple[Callable[[], tuple[nn.Module, tuple[Tensor, ...]]], bool]] = {
     "4×(Linear 16, ReLU), batch 8": (_tiny, False),
     "BERT, 4 layers d=256, 4×128": (_bert, False),
@@ -94,84 +160,145 @@ CASES: dict[str, tuple[Callable[[], tuple[nn.Module, tuple[Tensor, ...]]], bool]
     "Llama, 4 layers d=256, 2×128": (_llama, False),
     "small CNN, 8×3×64×64": (_cnn, False),
     "MLP 256, 1024 forward and backward, batch 64": (_mlp, True),
+    **{
+        f"{name}, bfloat16{', forward and backward' * trains}": (
+            partial(make, trains=trains),
+            trains,
+        )
+        for name, make in (
+            ("GPT-2 small, 8×1024", _gpt2_small),
+            ("Llama, 8 layers d=2048, 4×2048", _llama_1b),
+            ("BERT-base, 16×512", _bert_base),
+            ("ResNet-50, 64 images, channels last", _resnet_50),
+            ("ViT-B/16, 64 images", _vit),
+        )
+        for trains in (False, True)
+    },
 }
 """Models with their inputs, and whether they are trained."""
 
 
-def step(function: Callable[..., Tensor], inputs: tuple[Tensor, ...], trains: bool) -> Tensor:
+def step(
+    function: Callable[..., Tensor], model: nn.Module, inputs: tuple[Tensor, ...], trains: bool
+) -> Tensor:
     """One call, with its backward where it trains."""
     if not trains:
         with torch.no_grad():
             return function(*inputs)
-    loss = function(*inputs).square().mean()
+    model.zero_grad(set_to_none=True)
+    result = function(*inputs)
+    loss = result.square().mean() if result.dim() else result
     loss.backward()
     return loss.detach()
 
 
-def seconds_of(calls: Callable[[], object]) -> tuple[float, float]:
+def seconds_of(call: Callable[[], object], calls: int) -> tuple[float, float]:
     """Of one call: the host's, and until the GPU ends."""
     torch.cuda.synchronize()
     started = time.perf_counter()
-    for _ in range(_CALLS):
-        calls()
+    for _ in range(calls):
+        call()
     host = time.perf_counter() - started
     torch.cuda.synchronize()
-    return host / _CALLS, (time.perf_counter() - started) / _CALLS
+    return host / calls, (time.perf_counter() - started) / calls
+
+
+def judged(result: Tensor, model: nn.Module, trains: bool) -> Tensor:
+    """What is compared, as one vector: the result, or the gradients."""
+    if not trains:
+        return result.flatten().float()
+    grads = [each.grad.flatten() for each in model.parameters() if each.grad is not None]
+    return torch.cat(grads).float()
+
+
+def wanted_of(model: nn.Module, inputs: tuple[Tensor, ...], trains: bool) -> Tensor:
+    """What `judged` would be, computed in a wider type."""
+    wider = _WIDER[next(model.parameters()).dtype]
+    wide = copy.deepcopy(model).to(wider)
+    given = tuple(each.to(wider) if each.is_floating_point() else each for each in inputs)
+    return judged(step(wide, wide, given, trains), wide, trains)
 
 
 def measured(name: str) -> dict[str, dict[str, Any]]:
-    """By system: milliseconds of the host and in whole, seconds of the first call, the error."""
+    """By system: milliseconds of the host and in whole, seconds of the first call, the error, and
+    gigabytes that a call needs."""
     torch.manual_seed(0)
     make, trains = CASES[name]
     model, inputs = make()
-    wide = tuple(each.double() if each.is_floating_point() else each for each in inputs)
-    wanted = step(copy.deepcopy(model).double(), wide, trains)
+    wanted = wanted_of(model, inputs, trains)
     found: dict[str, dict[str, Any]] = {}
     calls: dict[str, Callable[[], object]] = {}
     for system in SYSTEMS:
         started = time.perf_counter()
         function = compiled_by(system, model)
-        result = step(function, inputs, trains)
+        result = step(function, model, inputs, trains)
         torch.cuda.synchronize()
-        off = (result.double() - wanted).abs().max() / wanted.abs().max()
-        found[system] = {"first_s": time.perf_counter() - started, "error": off.item()}
-        calls[system] = partial(step, function, inputs, trains)
-    turns = [{system: seconds_of(call) for system, call in calls.items()} for _ in range(_TURNS)]
+        first = time.perf_counter() - started
+        off = (judged(result, model, trains) - wanted).norm() / wanted.norm()
+        found[system] = {"first_s": first, "error": off.item()}
+        calls[system] = partial(step, function, model, inputs, trains)
+        del result
+    model.zero_grad(set_to_none=True)
+    del wanted
+    for system, call in calls.items():
+        for _ in range(2):
+            call()
+        torch.cuda.synchronize()
+        model.zero_grad(set_to_none=True)
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        call()
+        found[system]["gigabytes"] = (torch.cuda.max_memory_allocated() - before) / 1e9
+    slowest = max(seconds_of(call, 3)[1] for call in calls.values())
+    count = max(min(_CALLS, int(_TURN_SECONDS / slowest)), 1)
+    turns = [{by: seconds_of(call, count) for by, call in calls.items()} for _ in range(_TURNS)]
     for system in SYSTEMS:
         for place, field in enumerate(("host_ms", "whole_ms")):
             found[system][field] = 1e3 * statistics.median(turn[system][place] for turn in turns)
     return found
 
 
+_FIELDS = {
+    "host_ms": ("host ms", ".3f"),
+    "whole_ms": ("whole ms", ".3f"),
+    "first_s": ("first s", ".2f"),
+    "gigabytes": ("memory, GB", ".3f"),
+    "error": ("error", ".1e"),
+}
+"""Columns and how their numbers are written."""
+
+
 def markdown(results: dict[str, dict[str, dict[str, Any]]]) -> str:
     """The table, and where it was measured."""
-    columns = [
-        *(f"{system}: {what} ms" for what in ("host", "whole") for system in SYSTEMS),
-        *(f"{system}: first s" for system in SYSTEMS[1:]),
-        *(f"{system}: error" for system in SYSTEMS),
-    ]
+    columns = [f"{system}: {title}" for title, _ in _FIELDS.values() for system in SYSTEMS]
     lines = [
-        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, float32.",
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}; float32 unless told.",
         "",
         f"| program | {' | '.join(columns)} |",
         "|---|" + "---:|" * len(columns),
     ]
     for name, made in results.items():
         cells = [
-            f"{made[system][field]:.3f}" for field in ("host_ms", "whole_ms") for system in SYSTEMS
+            format(made[system][field], form)
+            for field, (_, form) in _FIELDS.items()
+            for system in SYSTEMS
         ]
-        cells += [f"{made[system]['first_s']:.2f}" for system in SYSTEMS[1:]]
-        cells += [f"{made[system]['error']:.1e}" for system in SYSTEMS]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_models", description=__doc__)
-    parser.add_argument("programs", nargs="*", help="names; all if none")
+    parser.add_argument("programs", nargs="*", help="parts of names; all if none")
     parser.add_argument("--markdown", type=Path, help="write the table to this file")
     options = parser.parse_args()
-    results = {name: measured(name) for name in options.programs or CASES}
+    chosen = [name for name in CASES if any(part in name for part in options.programs or [""])]
+    results = {}
+    for name in chosen:
+        results[name] = measured(name)
+        print(markdown({name: results[name]}).splitlines()[-1], flush=True)
+        torch.compiler.reset()
+        torch.cuda.empty_cache()
     text = markdown(results)
     print(text)
     if options.markdown:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
+from plait_cpp_codegen.blocks import large_temporaries, without
 from plait_cpp_codegen.errors import UnsupportedProgramError
-from plait_cpp_codegen.host import HostWriter, comment_of, data_name
+from plait_cpp_codegen.host import HostWriter, comment_of, data_name, owner_name
 from plait_cpp_codegen.kernels.index import c_index
 from plait_cpp_codegen.tables import string
 from plait_ir_lowering import DType, IndexExpr, Layout, TensorRef
@@ -64,12 +66,19 @@ class DeviceHostWriter(HostWriter):
     """How many places check an index, in the launches so far."""
     unchecked: bool = False
     """Whether there are launches whose report has not been read."""
+    blocks: frozenset[str] = field(init=False)
+    """Temporaries that are allocated where they begin, and given back where they end."""
+    users: Counter[str] = field(default_factory=Counter)
+    """How many buffers that are alive lie in each memory."""
     numbers: dict[str, int] = field(init=False)
     """Where each kernel stands in the table of kernels."""
     params: dict[str, tuple[Param, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.blocks = large_temporaries(self.program)
+        self.program = without(self.program, self.blocks)
         HostWriter.__post_init__(self)
+        self.externs.keeps = not self.program.symbols
         self.numbers = {name: number for number, name in enumerate(self.launched)}
         self.params = {kernel.name: kernel.params for kernel in self.program.kernels}
 
@@ -84,7 +93,9 @@ class DeviceHostWriter(HostWriter):
 
     def _on_device(self) -> str:
         kernels = "plait_kernels" if self.launched else "0"
-        return f", {self.tables.device}, {len(self.launched)}, {self.checks}, {kernels}"
+        counts = f"{len(self.launched)}, {self.checks}, {self.externs.kept}"
+        kept = "plait_kept" if self.externs.kept else "0"
+        return f", {self.tables.device}, {counts}, {kernels}, {kept}"
 
     def _declarations(self) -> list[str]:
         lines = ["void* const stream = api.stream(&api); (void)stream;"]
@@ -96,6 +107,13 @@ class DeviceHostWriter(HostWriter):
         if self.checks:
             lines.append("int64_t* const report = api.open_report(&api);")
         return [*lines, *self._pointers()]
+
+    def _start(self, buffer: ProgramBuffer) -> str:
+        return "0" if buffer.name in self.blocks else HostWriter._start(self, buffer)
+
+    def _owners(self) -> list[str]:
+        blocks = (each.name for each in self.program.buffers if each.name in self.blocks)
+        return [*HostWriter._owners(self), *map(owner_name, blocks)]
 
     def _cleanup(self) -> list[str]:
         lines = [f"api.delete_tensor({owner});" for owner in self._owners()]
@@ -111,7 +129,7 @@ class DeviceHostWriter(HostWriter):
         if not self.unchecked or not self._shows(step):
             return []
         self.unchecked = False
-        return ["code = api.check(&api, report, stream);", "if (code) goto done;"]
+        return ["code = api.check(&api, report);", "if (code) goto done;"]
 
     def _shows(self, step: Step) -> bool:
         """Whether it returns, or changes an input."""
@@ -128,7 +146,24 @@ class DeviceHostWriter(HostWriter):
             raise UnsupportedProgramError("a program for a GPU that puts inputs back after errors")
         return HostWriter._step(self, step)
 
+    def _free(self, buffer: ProgramBuffer) -> list[str]:
+        memory = memory_of(self.buffers, buffer.name)
+        self.users[memory] -= 1
+        if memory not in self.blocks:
+            return HostWriter._free(self, buffer)
+        owner = owner_name(memory)
+        return [] if self.users[memory] else [f"api.delete_tensor({owner}); {owner} = 0;"]
+
     def _allocate(self, buffer: ProgramBuffer) -> list[str]:
+        self.users[memory_of(self.buffers, buffer.name)] += 1
+        if buffer.name in self.blocks:
+            spec, data = f"{buffer.name}_spec", data_name(buffer.name)
+            layout = Layout.of([buffer.nbytes], [1])
+            self.tables.define("TensorSpec", spec, self.tables.spec(DType.u8, layout))
+            owner = owner_name(buffer.name)
+            return [
+                f"if (api.empty(&{spec}, &{owner}, &{data})) {{ code = OUT_OF_MEMORY; goto done; }}"
+            ]
         if not isinstance(buffer.storage, OutputStorage):
             return HostWriter._allocate(self, buffer)
         slot = self.outputs.get(buffer.name)
@@ -171,11 +206,13 @@ class DeviceHostWriter(HostWriter):
             self.checks += kernel.checks
             self.unchecked = True
         passed += ["&nothing"] * kernel.unused
+        marks = ["code = api.mark(&api, report, stream);", "if (code) goto done;"]
         return [
             f"// {comment_of(launch.origin)}",
             f"{{ {' '.join(values)} void* arguments[] = {{{', '.join(passed)}}};",
             f"  {{ {sizes}code = api.launch(&api, {number}, {programs}, arguments, stream); }} }}",
             "if (code) goto done;",
+            *(marks if kernel.checks else ()),
         ]
 
     def _return(self, outputs: Sequence[object]) -> list[str]:

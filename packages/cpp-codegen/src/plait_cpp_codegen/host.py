@@ -73,6 +73,7 @@ class HostWriter:
         return "\n".join(
             [
                 f"static void* plait_functions[{max(len(functions), 1)}];",
+                *([f"static void* plait_kept[{self.externs.kept}];"] if self.externs.kept else []),
                 f"static const char* const plait_function_names[] = {{{names}}};",
                 *self.tables.lines,
                 *self._kernel_table(),
@@ -129,19 +130,24 @@ class HostWriter:
         """The definitions of where buffers begin, as far as that is known, and of their owners."""
         lines: list[str] = []
         for buffer in self.program.buffers:
-            start = "0"
-            if isinstance(buffer.storage, InputStorage):
-                start = f"(char*)inputs[{buffer.storage.position}]"
-            elif isinstance(buffer.storage, ArenaStorage) and self.apart:
-                start = f"(char*)api.allocate({c_index(buffer.nbytes)})"
-            elif isinstance(buffer.storage, ArenaStorage):
-                start = f"arena + {c_index(buffer.storage.offset)}"
             name = data_name(buffer.name)
-            lines.append(f"char* {name} = {start}; (void){name};")
+            lines.append(f"char* {name} = {self._start(buffer)}; (void){name};")
         return [*lines, *(f"void* {owner} = 0;" for owner in self._owners())]
 
+    def _start(self, buffer: ProgramBuffer) -> str:
+        """Where a buffer begins; 0 where that is known later."""
+        match buffer.storage:
+            case InputStorage(position):
+                return f"(char*)inputs[{position}]"
+            case ArenaStorage() if self.apart:
+                return f"(char*)api.allocate({c_index(buffer.nbytes)})"
+            case ArenaStorage(offset):
+                return f"arena + {c_index(offset)}"
+        return "0"
+
     def _owners(self) -> list[str]:
-        """The tensors that own results of external calls which are not outputs."""
+        """The tensors that own memory which the program gives back: results of external calls that
+        are not outputs."""
         return [
             owner_name(buffer.name)
             for buffer in self.program.buffers

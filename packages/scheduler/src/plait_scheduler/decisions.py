@@ -19,6 +19,7 @@ class DecisionKind(Enum):
     INLINE = "producer inlining"
     JOIN = "computing in its part"
     PAD = "padding of rows"
+    SLICE = "computing in slices"
     ATTENTION = "attention in one kernel"
     SPLIT = "reduction split"
     WIDEN = "keeping in f32"

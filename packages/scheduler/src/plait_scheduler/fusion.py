@@ -334,10 +334,11 @@ class _Fuser:
         host = left if left.is_reduction else right
         if not host.is_reduction:
             return None
+        guest = right if host is left else left
         rows, columns = estimate(points(host.outer)), estimate(points(host.inner))
-        if rows < self.options.min_parallel_points and rows * columns >= (
-            self.options.min_split_elements
-        ):
+        on_all = not guest.is_reduction and estimate(points(guest.outer)) > rows
+        is_large = rows * columns >= self.options.min_split_elements
+        if on_all and is_large and rows < self.options.min_parallel_points:
             return f"a reduction to {rows} elements would make the whole kernel run serially"
         members = (*left.members, *right.members)  # a scan's results are used in the same pass
         results = {m.node.name for m in members if isinstance(m.node.kind, ReductionKind)}

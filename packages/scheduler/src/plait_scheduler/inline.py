@@ -2,13 +2,14 @@
 
 A definition that is read at other coordinates than its own (broadcast, transposed,
 sliced, concatenated) cannot share a kernel with its reader point by point; but its value
-can be computed at the reader's coordinates instead of being stored. Whatever is read
-point by point is left to fusion.
+can be computed at the reader's coordinates instead of being stored. What is read point by
+point is left to fusion, unless computing it is nothing beside reading what it is computed
+of: readers that cannot share a kernel then read that, and nothing is stored between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
 from plait_ir_lowering import (
@@ -54,6 +55,10 @@ _MANY_READERS = 32
 """Of more, a definition is not considered again each time that one changes."""
 _FEW_POINTS = 16
 """A reader of one in so many points computes them anew rather than have all of them stored."""
+_THIN = 4
+"""Most operations of what is rather computed anew than stored."""
+_SLIGHT = 16
+"""What has fewer bytes by this factor is nothing beside a producer."""
 _IN_CACHE = 1 << 15
 """So many bytes stay in a core's cache, where storing them costs little."""
 
@@ -154,13 +159,13 @@ class _Inliner:
             self._needs_memory(reader, producer.name) for reader in self.readers[producer.name]
         )
         work = work_of(producer.value)
-        free = (work.loads == 0 and not work.expensive) or self._widens_an_input(producer)
+        free = self._is_free(producer, work, uses, must_exist)
         if not free and (must_exist or all(self._is_pointwise(use, producer) for use in uses)):
             return False
-        obstacle = self._obstacle(producer, uses, work)
+        obstacle = self._obstacle(producer, uses, work, free=free)
         elsewhere = self._elsewhere(producer, uses)
         if obstacle is not None and elsewhere:  # the others can share a kernel with it
-            obstacle, uses = self._obstacle(producer, elsewhere, work), elsewhere
+            obstacle, uses = self._obstacle(producer, elsewhere, work, free=free), elsewhere
         places = dict.fromkeys(use.reader.place for use in uses)
         names = "+".join(self._name(at) for at in places)
         saved = buffer_bytes(producer.buffer) * (len(places) + (not must_exist))
@@ -172,15 +177,31 @@ class _Inliner:
             self._inline(producer, at)
         return True
 
-    def _widens_an_input(self, producer: Node) -> bool:
-        """Whether it converts an input to a wider type: to read the input again moves fewer bytes
-        than to store what it becomes."""
-        value = producer.value
-        if not (isinstance(value, Op) and value.name == "to" and isinstance(value.args[0], Load)):
+    def _is_free(self, producer: Node, work: Work, uses: Sequence[_Use], must_exist: bool) -> bool:
+        """Whether computing it anew where it is read costs nothing."""
+        if work.loads == 0:
+            return not work.expensive
+        several = len(self.readers[producer.name]) > 1  # one can share a kernel with it
+        if _widens(producer.value):
+            (load,) = producer.loads
+            return several or load.buffer not in self.producer
+        return several and not must_exist and self._is_thin(producer, work, uses)
+
+    def _is_thin(self, producer: Node, work: Work, uses: Sequence[_Use]) -> bool:
+        """Whether it is little beside reading what it is computed of, which is in memory anyway
+        and no larger."""
+        if work.expensive or work.moderate or work.operations > _THIN:
             return False
-        source = value.args[0]
-        is_input = source.buffer not in self.producer and not source.operands
-        return is_input and source.dtype.itemsize < value.dtype.itemsize
+        names = dict.fromkeys(load.buffer for load in producer.loads)
+        size = buffer_bytes(producer.buffer)
+        large = [name for name in names if _SLIGHT * buffer_bytes(self.buffers[name]) > size]
+        if len(large) != 1 or buffer_bytes(self.buffers[large[0]]) > size:
+            return False
+        place = self.producer.get(large[0])
+        is_there = place is None or self.nodes[place] is None or large[0] in self.kept
+        if not is_there or any(load.operands for load in producer.loads):
+            return False
+        return all(self._is_pointwise(use, producer) for use in uses)
 
     def _needs_memory(self, place: int, name: str) -> bool:
         """Whether a reader takes the buffer as it lies in memory."""
@@ -218,7 +239,7 @@ class _Inliner:
         few = sum(estimate(use.points) for use in others)
         return others if _FEW_POINTS * few <= estimate(points(producer.ranges)) else []
 
-    def _obstacle(self, producer: Node, uses: list[_Use], work: Work) -> str | None:
+    def _obstacle(self, producer: Node, uses: list[_Use], work: Work, *, free: bool) -> str | None:
         """Why the producer should rather be stored."""
         own = estimate(points(producer.ranges))
         total = sum(estimate(use.points) for use in uses)
@@ -232,7 +253,7 @@ class _Inliner:
             operations = sum(work_of(root).operations for root in reader.roots) + work.operations
             if operations > self.options.max_operations:
                 return f"the reader would have more than {self.options.max_operations} operations"
-        if (work.loads == 0 and not work.expensive) or self._widens_an_input(producer):
+        if free:
             return None
         if 4 * total <= 5 * own:  # a few points more, as in the last chunk of a reduction
             return None
@@ -305,6 +326,14 @@ class _Inliner:
         del self.readers[producer.name][place]
         for load in producer.loads:
             self.readers[load.buffer][place] = None
+
+
+def _widens(value: Value) -> bool:
+    """Whether it is an element as a wider type: what is stored is to be the narrow one."""
+    if not (isinstance(value, Op) and value.name == "to" and isinstance(value.args[0], Load)):
+        return False
+    source = value.args[0]
+    return not source.operands and source.dtype.itemsize < value.dtype.itemsize
 
 
 def value_at(producer: Node, load: Load) -> Value:

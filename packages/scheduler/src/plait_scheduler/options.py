@@ -27,7 +27,12 @@ class SchedulerOptions(Settings):
     )
     pad_products: bool = setting(
         True,
-        "leave room behind the rows of matrix products that only loops read, where that is fast",
+        "leave room behind the rows of matrices that products write or read, where that is fast",
+    )
+    slice_calls: bool = setting(
+        True,
+        "make results of calls slice by slice, where these would be fresh memory in each call, or "
+        "have rows that are slow to write",
     )
     fuse_attention: bool = setting(
         True, "compute products whose softmax weights another product block by block"
@@ -68,6 +73,12 @@ class SchedulerOptions(Settings):
     max_row_bytes: int = setting(
         1 << 22, "most bytes that one intermediate value of a reduction's row may take"
     )
+    most_result_bytes: int = setting(
+        (1 << 25) - (1 << 16),
+        "most bytes of a result that the C library keeps for the next call; what it gives larger "
+        "ones goes back to the system",
+    )
+    slice_bytes: int = setting(1 << 24, "bytes that a slice of a call's result aims for")
     min_parallel_points: int = setting(
         8, "a reduction with fewer outer points than this counts as badly parallel"
     )
@@ -110,4 +121,6 @@ def gpu_limits(processors: int = 132) -> dict[str, Any]:
         "attention_operands": True,
         "attention_spans": True,
         "max_head_size": 256,
+        "most_result_bytes": 1 << 40,
+        "slice_bytes": 1 << 27,
     }

@@ -41,7 +41,7 @@ from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.pad import PRODUCTS, begin_well, gains_by_begins
 from plait_scheduler.program import PartStorage
 from plait_scheduler.regions import index_of
-from plait_scheduler.sizes import buffer_bytes, collapsed, estimate
+from plait_scheduler.sizes import buffer_bytes, collapsed, estimate, in_memory_order
 from plait_utils import dataclass
 
 _JOINED = ("aten::cat", "out")
@@ -99,7 +99,7 @@ def _stored_in(
     items, axis = call.args
     if not isinstance(items, ExternList) or not isinstance(axis, int):
         return None
-    if whole.layout != Layout.of(whole.layout.size):
+    if not in_memory_order(whole.layout).is_row_major or whole.layout.offset.terms:
         return None
     found: dict[str, PartStorage] = {}
     start = as_index(0)

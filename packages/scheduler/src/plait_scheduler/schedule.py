@@ -19,6 +19,7 @@ from plait_scheduler.parts import join_products
 from plait_scheduler.program import CopyBack, Launch, Program
 from plait_scheduler.prune import copy_targets, protect_mutated_inputs, prune
 from plait_scheduler.regions import write_regions
+from plait_scheduler.slices import slice_calls
 from plait_scheduler.split import split_reductions
 from plait_scheduler.widening import wide_values
 from plait_utils import dataclass
@@ -94,6 +95,7 @@ def _planned(
     graph = copy_targets(graph)
     graph = fuse_attention(graph, options, log)
     graph = join_products(graph, options, log)
+    graph = slice_calls(graph, options, log)
     graph = pad_products(graph, options, log)
     graph = split_reductions(graph, options, log)
     wide = wide_values(graph, options, log)

@@ -91,6 +91,15 @@ def collapsed(layout: Layout) -> Layout:
     return Layout(tuple(reversed(size)), tuple(reversed(stride)), layout.offset)
 
 
+def in_memory_order(layout: Layout) -> Layout:
+    """The same elements with dimensions in the order of memory, where strides are known."""
+    if not all(stride.is_constant for stride in layout.stride):
+        return layout
+    order = sorted(range(len(layout.size)), key=lambda n: (-layout.stride[n].as_int(), n))
+    size, stride = ([each[n] for n in order] for each in (layout.size, layout.stride))
+    return Layout(tuple(size), tuple(stride), layout.offset)
+
+
 @dataclass(frozen=True, slots=True)
 class SizePlace:
     """Which size or stride of which input a symbol is."""

@@ -37,6 +37,10 @@ class ExternWriter:
     count: int = 0
     dispatches: bool = False
     """Whether any call may go through the dispatcher."""
+    keeps: bool = False
+    """Whether calls keep their tensors for the next run, which takes the same sizes."""
+    kept: int = 0
+    """How many tensors are kept."""
     draws: bool = False
     """Whether any call draws random numbers; `drawn` counts those."""
 
@@ -85,8 +89,10 @@ class ExternWriter:
         counts = f"{self.count}, {len(schema.arguments)}, {len(schema.returns)}"
         tail = f"{len(tensors)}, {len(results)}, {specs}, {result_specs}"
         sizes = f"{self.symbols}, n" if self.symbols else "0, 0"
-        lent = ", 1" if returns_arguments(overload) else ""
-        text = f"{{{counts}, {self._encoded(name, call)}, {tail}, {sizes}{lent}}}"
+        lent = int(returns_arguments(overload))
+        kept = f"plait_kept + {self.kept}" if self.keeps and tensors else "0"
+        self.kept += len(tensors) if self.keeps else 0
+        text = f"{{{counts}, {self._encoded(name, call)}, {tail}, {sizes}, {lent}, {kept}}}"
         define = self.tables.define_open if self.symbols else self.tables.define
         define("ExternCall", name, text)
 
@@ -140,7 +146,7 @@ class ExternWriter:
     # A call of a C function of torch.
 
     def _shim(self, name: str, call: CallExtern, shim: Shim, position: int) -> list[str]:
-        writer = _ShimArguments(name, self.tables)
+        writer = _ShimArguments(name, self.tables, self.keeps)
         outs = len(call.results) if call.out_variant else 0
         inputs = len(tensors_of(call)) - outs
         arguments = [writer.tensor(inputs + number) for number in range(outs)]
@@ -155,7 +161,7 @@ class ExternWriter:
         lines.append(
             f"failed = ((int32_t (*)({types}))plait_functions[{position}])({', '.join(arguments)});"
         )
-        lines += [f"api.delete_tensor({handle});" for handle in writer.handles]
+        lines += writer.dropped
         if results:
             lines.append(f"if (!failed) code = api.adopt(&{name}, p, results, places);")
         return lines
@@ -167,17 +173,20 @@ class _ShimArguments:
 
     call: str
     tables: Tables
+    keeps: bool = False
     lines: list[str] = field(default_factory=list)
-    handles: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    """What is done with its handles afterwards."""
     _tensors: int = 0
 
     def tensor(self, number: int) -> str:
         """A handle of the call's tensor of that number."""
         name = f"tensor{number}"
-        self.lines.append(
-            f"void* const {name} = api.tensor(p[{number}], &{self.call}_tensors[{number}]);"
-        )
-        self.handles.append(name)
+        given, kept = f"p[{number}], &{self.call}_tensors[{number}]", f"&{self.call}.kept[{number}]"
+        made = f"api.kept_tensor({given}, {kept})" if self.keeps else f"api.tensor({given})"
+        self.lines.append(f"void* const {name} = {made};")
+        done = f"api.keep_tensor({name}, {kept})" if self.keeps else f"api.delete_tensor({name})"
+        self.dropped.append(f"{done};")
         return name
 
     def argument(self, kind: str, arg: ExternArg) -> list[str]:

@@ -30,6 +30,7 @@ struct ExternCall {
   int32_t size_count;              // sizes that are known only when the program runs
   const int64_t* sizes;
   int32_t lent;                    // whether results may be arguments, which the call has written to
+  void** kept;                     // where its tensors are kept for the next call, one by one; 0 where they are not
 };
 // The tags of encoded arguments.
 enum : int64_t { NOTHING, TENSOR, BITS, PRESENT, LIST, STRING };
@@ -43,6 +44,9 @@ struct Api {
   // A handle of a tensor over memory that it does not own.
   void* (*tensor)(void* data, const TensorSpec* spec);
   void (*delete_tensor)(void* tensor);
+  // The same, of one that is kept for the next call: mostly that is given the same memory.
+  void* (*kept_tensor)(void* data, const TensorSpec* spec, void** kept);
+  void (*keep_tensor)(void* tensor, void** kept);
   // Takes over the results of an external call, whose inputs are at `data`.
   int (*adopt)(const ExternCall* call, void* const* data, void** results, const Place* places);
   // Makes an external call through the dispatcher or, where that fails, from Python.
@@ -58,7 +62,8 @@ struct Api {
   int (*copy)(const Api* api, void* to, const void* from, int64_t bytes, void* stream);
   // What kernels report indices to, three numbers for each place that checks one: of one call, until it is closed.
   int64_t* (*open_report)(const Api* api);
-  int (*check)(const Api* api, int64_t* report, void* stream);
+  int (*mark)(const Api* api, int64_t* report, void* stream);  // behind each kernel that writes to it
+  int (*check)(const Api* api, int64_t* report);
   void (*close_report)(const Api* api, int64_t* report, void* stream, int code);
   void* gpu;                       // the runtime's
 };
@@ -83,7 +88,9 @@ struct Signature {
   int32_t size_count, number_count;
   const SizePlace* size_places;
   void (*describe)(const int64_t* sizes, int64_t* numbers);
-  // Of a program on a GPU: where it is, as in TensorSpec, its kernels, and how many places check an index.
-  int32_t device, kernel_count, check_count;
+  // Of a program on a GPU: where it is, as in TensorSpec, how many places check an index, its kernels, and where
+  // tensors are kept.
+  int32_t device, kernel_count, check_count, kept_count;
   const DeviceKernel* kernels;
+  void** kept;
 };

@@ -58,6 +58,17 @@ void* make_tensor(void* data, const TensorSpec* spec) {
   return create_tensor(data, spec->rank, spec->sizes, spec->strides, 0, spec->scalar_type, type_of(*spec), index_of(*spec), &tensor) ? nullptr : tensor;
 }
 void drop_tensor(void* tensor) { if (tensor) delete_tensor_object(tensor); }
+// On a GPU torch asks the driver for each tensor over given memory where that is, which takes as long as a launch. A kept
+// tensor is that of the thread that has taken it.
+void* kept_tensor(void* data, const TensorSpec* spec, void** kept) {
+  if (void* tensor = __atomic_exchange_n(kept, nullptr, __ATOMIC_ACQUIRE)) {
+    void* at = nullptr;
+    if (!get_data(tensor, &at) && at == data) return tensor;
+    drop_tensor(tensor);
+  }
+  return make_tensor(data, spec);
+}
+void keep_tensor(void* tensor, void** kept) { drop_tensor(__atomic_exchange_n(kept, tensor, __ATOMIC_RELEASE)); }
 
 // Sets a Python exception from a thread that does not hold the GIL.
 template <class... Parts> int python_error(PyObject* kind, const char* format, Parts... parts) {
@@ -189,7 +200,12 @@ void* tensor_of(const ExternCall& call, void* const* data, void* const* made, in
     void* handle = nullptr;
     if (made[j] && !new_handle(made[j], &handle)) return handle;
   }
-  return make_tensor(data[i], &call.tensor_specs[i]);
+  if (!call.kept || call.lent || !new_handle) return make_tensor(data[i], &call.tensor_specs[i]);
+  void* handle = nullptr;
+  void* tensor = kept_tensor(data[i], &call.tensor_specs[i], &call.kept[i]);
+  if (tensor) new_handle(tensor, &handle);
+  keep_tensor(tensor, &call.kept[i]);
+  return handle;
 }
 bool dispatch(const Api* api, const ExternCall& call, void* const* data, void** results, bool* complete) {
   void** tensors = (void**)__builtin_alloca(sizeof(void*) * (call.tensors + 1));

@@ -15,6 +15,10 @@ struct Driver {
   int (*set)(void* function, int attribute, int value);
   int (*launch)(void* function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned shared, void* stream, void** arguments, void** extra);
   int (*wait)(void* stream);
+  int (*make_event)(void** event, unsigned flags);
+  int (*drop_event)(void* event);
+  int (*record)(void* event, void* stream);
+  int (*wait_for)(void* event);
   int (*wait_for_all)();
   int (*copy)(void* to, const void* from, size_t bytes, void* stream);
   int (*host)(void** memory, size_t bytes, unsigned flags);
@@ -26,6 +30,7 @@ int (*get_offset)(void*, int64_t*);
 int (*reinterpret)(void*, int64_t, const int64_t*, const int64_t*, int64_t, void**);
 constexpr int MOST_SHARED = 8;             // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 constexpr int32_t ALWAYS_SHARED = 48 << 10;  // bytes that a program has without asking
+constexpr unsigned WITHOUT_TIMES = 2;      // CU_EVENT_DISABLE_TIMING
 constexpr unsigned PORTABLE = 1;           // CU_MEMHOSTALLOC_PORTABLE: pinned for all contexts, and mapped into them
 
 // Sets ImportError where there is no driver, or no CUDA in torch.
@@ -38,7 +43,8 @@ bool open_driver() {
     && get(driver.current, "cuCtxGetCurrent") && get(driver.enter, "cuCtxSetCurrent") && get(driver.load, "cuModuleLoadData")
     && get(driver.unload, "cuModuleUnload") && get(driver.find, "cuModuleGetFunction") && get(driver.set, "cuFuncSetAttribute")
     && get(driver.launch, "cuLaunchKernel") && get(driver.wait, "cuStreamSynchronize") && get(driver.wait_for_all, "cuCtxSynchronize")
-    && get(driver.copy, "cuMemcpyAsync") && get(driver.host, "cuMemHostAlloc") && get(driver.free_host, "cuMemFreeHost")
+    && get(driver.make_event, "cuEventCreate") && get(driver.drop_event, "cuEventDestroy_v2") && get(driver.record, "cuEventRecord")
+    && get(driver.wait_for, "cuEventSynchronize") && get(driver.copy, "cuMemcpyAsync") && get(driver.host, "cuMemHostAlloc") && get(driver.free_host, "cuMemFreeHost")
     && get(driver.explain, "cuGetErrorString");
   void* stream = cuda_library ? dlsym(cuda_library, "aoti_torch_get_current_cuda_stream") : nullptr;
   *(void**)&get_offset = dlsym(torch_library, "aoti_torch_get_storage_offset");
@@ -56,7 +62,14 @@ int driver_error(const char* what, int error) {
 
 struct Launchable { const DeviceKernel* kernel; void* module; void* function; };
 constexpr int REPORTS = 64;
-struct Gpu { int32_t index; void* context; int64_t* reports; char taken[REPORTS]; int32_t checks, count; Launchable kernels[]; };
+struct Gpu {
+  int32_t index, checks, count;
+  void* context;
+  int64_t* reports;
+  char taken[REPORTS];
+  void* checked[REPORTS];  // events behind the last kernel that writes to a report
+  Launchable kernels[];
+};
 
 const Gpu& gpu_of(const Api* api) { return *(const Gpu*)api->gpu; }
 
@@ -104,6 +117,7 @@ int copy_on_device(const Api*, void* to, const void* from, int64_t bytes, void* 
 }
 // A report of its own for each of the calls that run at once.
 int64_t* report_at(const Gpu& gpu, int slot) { return gpu.reports + 3 * gpu.checks * slot; }
+int slot_of(const Gpu& gpu, const int64_t* report) { return (int)((report - gpu.reports) / (3 * gpu.checks)); }
 int64_t* open_report(const Api* api) {
   Gpu& gpu = *(Gpu*)api->gpu;
   for (int slot = 0;; slot = (slot + 1) % REPORTS) {
@@ -111,10 +125,19 @@ int64_t* open_report(const Api* api) {
     if (slot == REPORTS - 1) sched_yield();
   }
 }
-int check_report(const Api* api, int64_t* report, void* stream) {
-  if (int error = driver.wait(stream)) return driver_error("a compiled program", error);
+// Behind a kernel that writes to a report: what waits for that need not wait for the kernels that follow.
+int mark_report(const Api* api, int64_t* report, void* stream) {
+  Gpu& gpu = *(Gpu*)api->gpu;
+  void*& event = gpu.checked[slot_of(gpu, report)];
+  int error = event ? 0 : driver.make_event(&event, WITHOUT_TIMES);
+  if (!error) error = driver.record(event, stream);
+  return error ? driver_error("a compiled program", error) : 0;
+}
+int check_report(const Api* api, int64_t* report) {
+  const Gpu& gpu = gpu_of(api);
+  if (int error = driver.wait_for(gpu.checked[slot_of(gpu, report)])) return driver_error("a compiled program", error);
   int code = 0;
-  for (int32_t i = 0; i < gpu_of(api).checks; ++i) {
+  for (int32_t i = 0; i < gpu.checks; ++i) {
     volatile int64_t* place = report + 3 * i;
     if (!place[0]) continue;
     if (!code) code = python_error(PyExc_IndexError, "index %lld is out of bounds for dimension with size %lld", (long long)place[1], (long long)place[2]);
@@ -128,7 +151,7 @@ void close_report(const Api* api, int64_t* report, void* stream, int code) {
     driver.wait(stream);
     memset(report, 0, sizeof(int64_t) * 3 * gpu.checks);
   }
-  __atomic_store_n(&gpu.taken[(report - gpu.reports) / (3 * gpu.checks)], 0, __ATOMIC_RELEASE);
+  __atomic_store_n(&gpu.taken[slot_of(gpu, report)], 0, __ATOMIC_RELEASE);
 }
 
 void close_gpu(Gpu* gpu) {
@@ -136,6 +159,7 @@ void close_gpu(Gpu* gpu) {
   InContext here(gpu);
   driver.wait_for_all();  // its kernels may still run
   for (int32_t i = 0; i < gpu->count; ++i) if (gpu->kernels[i].module) driver.unload(gpu->kernels[i].module);
+  for (void* event : gpu->checked) if (event) driver.drop_event(event);
   if (gpu->reports) driver.free_host(gpu->reports);
   free(gpu);
 }

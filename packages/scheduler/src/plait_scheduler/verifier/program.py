@@ -34,7 +34,7 @@ from plait_scheduler.program import (
     SharedStorage,
     Step,
 )
-from plait_scheduler.sizes import collapsed, extent_of
+from plait_scheduler.sizes import collapsed, extent_of, in_memory_order
 from plait_scheduler.text.print import print_step
 from plait_scheduler.verifier.kernel import verify_kernel
 from plait_utils import dataclass
@@ -121,7 +121,7 @@ class _ProgramCheck:
             whole = self._buffer(name)
             own = isinstance(whole.storage, ArenaStorage | OutputStorage)
             self._require(own, f"{name}, which has parts, has memory of its own")
-            dense = whole.layout == Layout.of(whole.layout.size)
+            dense = in_memory_order(whole.layout).is_row_major
             self._require(dense, f"{name}, which has parts, lies densely")
             for part in parts:
                 alike = (part.dtype, part.device) == (whole.dtype, whole.device)
@@ -416,7 +416,7 @@ def _band(layout: Layout, numel: IndexExpr) -> tuple[IndexExpr, IndexExpr] | Non
     """The width of a part in each row of a whole of so many elements, and the length of the row."""
     if layout.offset.terms:
         return None
-    flat = collapsed(layout)
+    flat = collapsed(in_memory_order(layout))
     size, stride = list(flat.size), list(flat.stride)
     width, one = as_index(1), as_index(1)
     if size and stride[-1] is one:

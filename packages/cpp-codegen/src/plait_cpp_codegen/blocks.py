@@ -1,0 +1,58 @@
+"""Temporaries with blocks of their own, so that their memory is anybody's when they are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from plait_scheduler import (
+    Allocate,
+    ArenaStorage,
+    Free,
+    Lifetime,
+    Program,
+    memory_of,
+    plan_arena,
+)
+
+LEAST_BLOCK = 1 << 20
+"""Bytes of a temporary from which on an allocation, a microsecond or two, is nothing beside the
+kernels that write and read it."""
+
+
+def large_temporaries(program: Program) -> frozenset[str]:
+    """The temporaries that are worth a block of their own."""
+    return frozenset(
+        each.name
+        for each in program.buffers
+        if isinstance(each.storage, ArenaStorage)
+        and each.nbytes.is_constant
+        and each.nbytes.as_int() >= LEAST_BLOCK
+    )
+
+
+def without(program: Program, names: Collection[str]) -> Program:
+    """The program with an arena for the other temporaries alone."""
+    if not names:
+        return program
+    buffers = {buffer.name: buffer for buffer in program.buffers}
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for at, step in enumerate(program.steps):
+        if isinstance(step, Allocate | Free):
+            memory = memory_of(buffers, step.buffer)
+            first.setdefault(memory, at)
+            last[memory] = at
+    lives = [
+        Lifetime(each.name, each.nbytes, first[each.name], last[each.name])
+        for each in program.buffers
+        if isinstance(each.storage, ArenaStorage) and each.name in first and each.name not in names
+    ]
+    plan = plan_arena(lives)
+    moved = tuple(
+        replace(each, storage=ArenaStorage(plan.offsets[each.name]))
+        if each.name in plan.offsets
+        else each
+        for each in program.buffers
+    )
+    return replace(program, buffers=moved, arena_nbytes=plan.nbytes)
