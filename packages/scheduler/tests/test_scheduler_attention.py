@@ -26,6 +26,7 @@ from plait_scheduler import (
     kernel_work,
     key_limits,
     load_python,
+    may_fail,
     parse_program,
     plan,
     print_program,
@@ -267,11 +268,24 @@ def test_masks_of_data_are_reduced_to_spans_of_keys():
         ("ge(index(i2), index(i3))", 280, 300),  # its form says it
         (IN_DOCUMENT, 90, 100),  # there are few keys
         ("eq(documents[checked(d[i3], 300)], d[i3])", 280, 300),  # an index could be wrong
+        ("eq(documents[checked(sub(index(i2), i64(1)), 300)], d[i3])", 280, 300),
     ],
 )
 def test_other_masks_are_not(mask: str, rows: int, keys: int):
     found = plan(flex(mask, rows, keys), options=GPU)
     assert [attend.spans for attend in attends(found)] == [()]
+
+
+def test_indices_that_are_right_by_their_form_are_not_checked():
+    place = "add(sub(index(i3), index(i2)), i64(279))"
+    mask = f"eq(documents[checked({place}, 600)], d[i3])"
+    graph = print_graph(flex("ge(index(i2), index(i3))", rows=280)).replace(
+        "documents: i64[300]", "documents: i64[600]"
+    )
+    graph = parse_graph(graph.replace("ge(index(i2), index(i3))", mask))
+    (attend,) = attends(plan(graph, options=GPU))
+    assert len(attend.spans) == 3
+    assert not may_fail(attend.value)
 
 
 def test_rows_too_long_for_a_kernel_and_doubles_stay_products():
@@ -291,6 +305,7 @@ def test_rows_too_long_for_a_kernel_and_doubles_stay_products():
         ("ge(index(i2), index(i3))", "up to i2"),
         ("lt(sub(index(i2), index(i3)), i64(7))", "from i2 - 6"),
         ("eq(index(i2), index(i3))", "all(up to i2, from i2)"),
+        ("gt(mul(index(i2), i64(2)), index(i3))", "up to i2*2 - 1"),
         (
             "logical_or(lt(index(i3), i64(9)), ge(index(i2 + 1), index(i3)))",
             "any(up to 8, up to i2 + 1)",

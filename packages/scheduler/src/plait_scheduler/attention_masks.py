@@ -117,6 +117,9 @@ def _position(value: Value) -> IndexExpr | None:
             if first is None or second is None:
                 return None
             return first + second if name == "add" else first - second
+        case Op("mul", (inner, Const(number))) | Op("mul", (Const(number), inner)):
+            position = _position(inner) if value.dtype is DType.i64 else None
+            return None if position is None else position * int(number)
         case Op("neg", (inner,)) if value.dtype is DType.i64:
             position = _position(inner)
             return None if position is None else as_index(0) - position
@@ -144,11 +147,12 @@ def may_fail(value: Value) -> bool:
 
 def in_bounds(value: CheckedIndex) -> IndexExpr | None:
     """The coordinate, where that certainly lies in its dimension, counted from the start."""
-    if not isinstance(value.value, IndexValue) or not value.size.is_constant:
+    place = _position(value.value)
+    if place is None or not value.size.is_constant:
         return None
-    low, high = bounds(value.value.expr)
+    low, high = bounds(place)
     inside = low is not None and high is not None and low >= 0 and high < value.size.as_int()
-    return value.value.expr if inside else None
+    return place if inside else None
 
 
 def spans_of(
