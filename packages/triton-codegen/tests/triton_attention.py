@@ -20,6 +20,7 @@ SCORES = {
     "prefix": "where(logical_or(ge(index(i2), index(i3)), lt(index(i3), i64(40))), "
     f'{PLAIN}, f32("-inf"))',
     "late": f'where(ge(index(i2), index(i3 + {{late}})), {PLAIN}, f32("-inf"))',
+    "by pairs of heads": f'where(ge(index(i2 + i1//2), index(i3)), {PLAIN}, f32("-inf"))',
     "alibi": f"add({PLAIN}, mul(slopes[i1], to(sub(index(i3), index(i2)), f32)))",
     "biased": f"add({PLAIN}, bias[i1, i2, i3])",
     "document": "where(logical_and(ge(index(i2), index(i3)), eq(documents[i2], documents[i3])), "
@@ -182,6 +183,9 @@ def eager(case: Case, inputs: list[torch.Tensor]) -> torch.Tensor:
         "masked load": lambda: i >= j,
         "window": lambda: (i >= j) & (i - j < 50),
         "prefix": lambda: (i >= j) | (j < 40),
+        "by pairs of heads": lambda: (
+            i + torch.arange(heads, device=q.device)[:, None, None] // 2 >= j
+        ),
         "late": lambda: i >= j + case.values["late"],
         "document": lambda: (i >= j) & (documents[:rows, None] == documents[:keys]),
         "lengths": lambda: (j < lengths[:, None])[:, None, None],

@@ -9,25 +9,18 @@ normalizer calculation for softmax" (2018), and Dao, "FlashAttention-2" (2023).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from plait_ir_lowering import (
     SCORE,
-    Const,
     DType,
     IndexExpr,
-    IndexValue,
     Layout,
     Load,
-    Local,
-    Masked,
-    Op,
     TensorRef,
-    Value,
     Var,
     as_index,
-    atoms,
     post_order,
     product,
 )
@@ -37,7 +30,6 @@ from plait_scheduler import (
     batch_offset,
     key_limits,
     may_fail,
-    without_masks,
 )
 from plait_triton_codegen.errors import UnsupportedKernelError
 from plait_triton_codegen.kernels.attention_blocks import (
@@ -52,7 +44,13 @@ from plait_triton_codegen.kernels.attention_limits import (
     SeenKeys,
     all_of,
 )
-from plait_triton_codegen.kernels.narrow import with_narrow_integers
+from plait_triton_codegen.kernels.attention_scores import (
+    CAP,
+    Score,
+    scaled_score,
+    unconditional,
+    varies,
+)
 from plait_triton_codegen.kernels.operations import TRITON_DTYPES
 from plait_triton_codegen.kernels.space import FlatKernel, fits, fresh, needs_64_bits, taken_names
 from plait_triton_codegen.kernels.tiles import Tile, power_of_two
@@ -65,8 +63,6 @@ _MOST_NEGATIVE = 'float("-inf")'
 _LOG2_E = 1 / math.log(2)
 _CACHED_BYTES = 1 << 24
 """Keys and values that the second cache of a GPU holds beside all else."""
-_CAP = "cap"
-"""The local that stands for a hyperbolic tangent."""
 
 
 def attention_of(kernel: Kernel) -> Attend | None:
@@ -83,19 +79,6 @@ class AttentionText:
     tile: Tile
     blocks: tuple[tuple[IndexExpr, int], ...]
     checks: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Score:
-    """A score as `factor` times a value, which is -inf where masks are not met."""
-
-    masked: Value
-    plain: Value
-    factor: float
-    masks: tuple[Value, ...]
-    """What must hold, as the program says it."""
-    capped: tuple[Value, float] | None = None
-    """What the hyperbolic tangent that stands for %cap is of: a value, and a number times it."""
 
 
 @dataclass(slots=True)
@@ -118,7 +101,7 @@ class AttentionWriter:
     batch: Var = field(init=False)
     layouts: tuple[Layout, Layout, Layout, Layout] = field(init=False)
     """Of queries, keys, values, and what is made."""
-    score: _Score = field(init=False)
+    score: Score = field(init=False)
     chosen: Tile = field(init=False)
     writer: ValueWriter = field(init=False)
     names: dict[str, str] = field(init=False)
@@ -133,7 +116,7 @@ class AttentionWriter:
         views = [ref.view or of[ref.buffer] for ref in attend.refs]
         self.layouts = (views[0], views[1], views[2], of[attend.param])
         self._require_supported()
-        self.score = _scaled(attend.value, self.exact)
+        self.score = scaled_score(attend.value, self.exact)
         taken = taken_names(kernel) | {"XBLOCK", "RBLOCK", "errors", self.row.name, self.axis.name}
         taken |= {var.name for var in kernel.outer}
         self.names = {name: fresh(name, taken) for name in _NAMES}
@@ -208,7 +191,7 @@ class AttentionWriter:
         return sum(
             load.dtype.itemsize
             for load in loads
-            if _varies(load, self.axis) and _varies(load, self.row)
+            if varies(load, self.axis) and varies(load, self.row)
         )
 
     def _padded(self, operand: int) -> int:
@@ -260,7 +243,8 @@ class AttentionWriter:
         """Whether later rows see more keys: what takes longest begins first."""
         limits = [key_limits(mask, self.row, self.axis) for mask in self.score.masks]
         known = [limit for limit in limits if limit is not None]
-        seen = all_of([self._limits().seen(limit) for limit in known]) if known else EVERY
+        writer = self._limits(str)
+        seen = all_of([writer.seen(limit) for limit in known]) if known else EVERY
         return seen.some.low is None and seen.some.high is not None
 
     def _fits_in_cache(self) -> bool:
@@ -275,9 +259,9 @@ class AttentionWriter:
             total += held.as_int() * self._kind(ref).itemsize
         return total <= _CACHED_BYTES
 
-    def _limits(self) -> LimitWriter:
+    def _limits(self, index: Callable[[IndexExpr], str]) -> LimitWriter:
         first, last = (Var(self.names[end], self.row.extent) for end in ("first", "last"))
-        return LimitWriter(self.row, first, last, lambda expr: self.writer.index(expr).text)
+        return LimitWriter(self.row, first, last, index)
 
     def _index(self, expr: IndexExpr) -> str:
         return self.writer.index(expr).text
@@ -337,8 +321,8 @@ class AttentionWriter:
     def _hoist(self) -> None:
         """Read before the loops what does not differ from key to key."""
         capped = self.score.capped
-        for value in _unconditional([self.score.masked, *([capped[0]] if capped else [])]):
-            if isinstance(value, Load) and not _varies(value, self.axis):
+        for value in unconditional([self.score.masked, *([capped[0]] if capped else [])]):
+            if isinstance(value, Load) and not varies(value, self.axis):
                 self.writer.write(value)
         self._flush()
 
@@ -404,7 +388,7 @@ class AttentionWriter:
             if "x" in self.writer.masks:
                 last = f"tl.minimum({last}, {extent})"
             self._add(f"{names['last']} = {last} - 1")
-        writer = self._limits()
+        writer = self._limits(self._index)
         seen = all_of([writer.seen(limit) for limit in known]) if known else EVERY
         return seen, len(known) == len(limits)
 
@@ -472,7 +456,7 @@ class AttentionWriter:
             factor = repr(2 * _LOG2_E * number)
             text = f"device.bounded_tanh({writer.write(inner).text}, {factor})"
             writer.lines.append(f"{names['cap']} = {text}")
-            writer.locals[_CAP] = Term(names["cap"], frozenset("xr"))
+            writer.locals[CAP] = Term(names["cap"], frozenset("xr"))
         term = writer.write(self.score.masked if partial else self.score.plain)
         text = term.text
         if term.axes != {"x", "r"}:
@@ -573,58 +557,6 @@ _NAMES = (
 """What the kernel names itself."""
 
 
-def _scaled(score: Value, exact: bool) -> _Score:
-    """A score with a factor at its root set apart, for the exponentials to multiply by, and what is
-    bounded by a hyperbolic tangent: its error there is one of the score, and so of no digit of the
-    weights that rounding leaves, however small the score is."""
-    masks, plain = without_masks(score)
-    factor = 1.0
-    match plain:
-        case Op("mul", (inner, Const(number))) | Op("mul", (Const(number), inner)):
-            if 1e-6 < number < 1e6 and not isinstance(inner, Const):
-                plain, factor = inner, float(number)
-    capped: tuple[Value, float] | None = None
-    if not exact and isinstance(plain, Op) and plain.name == "tanh" and not _is_guarded(score):
-        inner, number = _multiplied(plain.args[0])
-        if _depends_on_product(inner):
-            capped, plain = (with_narrow_integers(inner), number), Local(_CAP, DType.f32)
-    masked = with_narrow_integers(_under(score, plain))
-    return _Score(masked, without_masks(masked)[1], factor, masks, capped)
-
-
-def _multiplied(value: Value) -> tuple[Value, float]:
-    """A value as another times a number."""
-    number = 1.0
-    while True:
-        match value:
-            case Op("mul", (inner, Const(factor))) | Op("mul", (Const(factor), inner)):
-                number *= float(factor)
-            case Op("div", (inner, Const(divisor))) if divisor:
-                number /= float(divisor)
-            case _:
-                return value, number
-        value = inner
-
-
-def _depends_on_product(value: Value) -> bool:
-    return any(isinstance(part, Local) for part in post_order([value]))
-
-
-def _is_guarded(score: Value) -> bool:
-    """Whether a mask guards what a score reads."""
-    return any(isinstance(part, Masked) for part in post_order([score]))
-
-
-def _under(score: Value, plain: Value) -> Value:
-    """`score` with another value under its masks."""
-    match score:
-        case Op("where", (mask, inner, Const(number) as least)) if number == -math.inf:
-            return Op("where", [mask, _under(inner, plain), least])
-        case Masked(mask, inner, Const(number) as least) if number == -math.inf:
-            return Masked(mask, _under(inner, plain), least)
-    return plain
-
-
 def _divides(block: int, extent: IndexExpr) -> bool:
     return extent.is_constant and extent.as_int() % block == 0
 
@@ -635,30 +567,3 @@ def _span(layout: Layout) -> IndexExpr:
     for size, stride in zip(layout.size, layout.stride, strict=True):
         total = total + (size - 1) * stride
     return total
-
-
-def _varies(value: Value, axis: Var) -> bool:
-    """Whether a value differs from key to key."""
-    for part in post_order([value]):
-        match part:
-            case Local():
-                return True
-            case IndexValue(expr) if axis in atoms(expr):
-                return True
-            case Load(_, index):
-                if any(isinstance(at, IndexExpr) and axis in atoms(at) for at in index):
-                    return True
-    return False
-
-
-def _unconditional(roots: Sequence[Value]) -> list[Value]:
-    """The values below some that no mask guards, those that others need first."""
-    seen: set[Value] = set()
-    stack = list(roots)
-    while stack:
-        value = stack.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        stack += [value.mask] if isinstance(value, Masked) else value.operands
-    return [value for value in post_order(roots) if value in seen]
