@@ -152,7 +152,7 @@ def time_kernel(kernel: Kernel, systems: Sequence[str], seconds: float) -> dict[
         functions[system] = function
         del result
     del wanted
-    for system, taken in _interleaved(functions, inputs, seconds).items():
+    for system, taken in interleaved(functions, inputs, seconds).items():
         found[system]["us"] = 1e6 * taken
     return found
 
@@ -172,7 +172,7 @@ def _error(result: Any, wanted: Sequence[Tensor]) -> float:
     )
 
 
-def _interleaved(
+def interleaved(
     functions: Mapping[str, Callable[..., Any]], inputs: Sequence[Tensor], seconds: float
 ) -> dict[str, float]:
     """Median seconds of a call, by events of the device around batches of calls."""
@@ -204,7 +204,7 @@ def copy_bandwidth(seconds: float) -> float:
     """Bytes a second that a copy of half a gigabyte reads and writes."""
     source = torch.randn(128 << 20, device="cuda")
     target = torch.empty_like(source)
-    taken = _interleaved({"copy": lambda x: target.copy_(x)}, [source], seconds)["copy"]
+    taken = interleaved({"copy": lambda x: target.copy_(x)}, [source], seconds)["copy"]
     return 2 * source.numel() * source.element_size() / taken
 
 

@@ -93,7 +93,7 @@ def test_a_full_disk_is_told(monkeypatch, tmp_path):
 
 
 def test_too_many_threads_and_two_runtimes_are_told(monkeypatch):
-    monkeypatch.setattr(doctor, "_processors", lambda: 0)
+    monkeypatch.setattr(doctor, "usable_processors", lambda: 0)
     monkeypatch.setattr(doctor, "_openmp_runtimes", lambda: {"libgomp.so.1", "libiomp5.so"})
     threads, runtimes = doctor._threads()
     assert threads.health is Health.SLOWER

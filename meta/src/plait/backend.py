@@ -17,6 +17,7 @@ from plait.budget import Budget, TimeIsUp
 from plait.codegen import Target
 from plait.errors import BackendError, StageError
 from plait.options import CompileRequest, takes
+from plait.preparing import on_gpu, prepare_kernels
 from plait.progress import shown as shown_progress
 from plait.record import CompiledGraph, Outcome, Runner, StageFailure
 from plait.replay import at_user_lines
@@ -113,6 +114,7 @@ class GraphCompiler:
     ) -> Runner:
         """What runs `captured`; called by the tracer, once for each graph."""
         name = self.next_name()
+        self.before_trace(example_inputs)
         if isinstance(self.request.backend, str) and self.request.backend not in _ANY_SIZES:
             from plait.data_sizes import has_data_sizes
             from plait.shapes import is_symbolic
@@ -175,6 +177,13 @@ class GraphCompiler:
     def _traced(self) -> float:
         """How many seconds tracing has taken."""
         return sum(self.profile.seconds().values())
+
+    def before_trace(self, values: Sequence[Any]) -> None:
+        """A call is traced and compiled next: what compiles kernels of GPUs gets ready meanwhile,
+        where some of the call's values are on one."""
+        request = self.request
+        if request.backend == Target.BY_DEVICE.value and on_gpu(values):
+            prepare_kernels(request.options)
 
     def next_name(self) -> str:
         """The name of a further graph."""

@@ -24,7 +24,7 @@ from plait_utils.started import changed_since_start
 _FORMAT = "3"
 _PACKAGES = (
     *("plait", "plait_utils", "plait_bytecode_tracer", "plait_fx_passes"),
-    *("plait_ir_lowering", "plait_scheduler", "plait_cpp_codegen"),
+    *("plait_ir_lowering", "plait_scheduler", "plait_cpp_codegen", "plait_triton_codegen"),
 )
 _VARIABLES = (
     *("ATEN", "BLIS", "CUDA", "CXX", "DNNL", "HF_", "KMP", "LD_", "MKL", "NVIDIA", "OMP"),
@@ -32,9 +32,13 @@ _VARIABLES = (
 )
 """How environment variables begin that torch, its libraries and plait read."""
 _WITHOUT_EFFECT = frozenset(
-    {"PLAIT_CACHE_DIR", "PLAIT_DUMP_DIR", "PLAIT_LOG", "TORCHINDUCTOR_CACHE_DIR"}
+    {
+        *("PLAIT_CACHE_DIR", "PLAIT_DUMP_DIR", "PLAIT_LOG", "PLAIT_TRITON_WORKERS"),
+        *("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"),
+    }
 )
-"""Those that say where files are; torch sets the last, where something imports its own compiler."""
+"""Those that say where files are, and how many processes compile; torch sets that of its own
+compiler, where something imports that."""
 
 
 def circumstances(request: CompileRequest, function: types.FunctionType) -> dict[str, str]:

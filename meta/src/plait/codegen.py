@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -40,11 +41,15 @@ class Built:
     fallback_reason: str | None = None
     cache_hit: bool = False
     library: str | None = None
-    """The key of the program's library in the cache, where that alone can run it."""
+    """The program's key in the cache, where what is there alone can run it."""
     tuned: tuple[Tuned, ...] = ()
     """What timing its kernels has found, where that was asked for."""
     overwritten: frozenset[int] = frozenset()
     """The inputs in whose memory it computes what it needs for itself."""
+    graphs: Callable[[], str] | None = None
+    """Tells of its CUDA graphs, where these were asked for."""
+    python_reason: str | None = None
+    """Why Python launches the kernels of a program for a GPU; None where C++ does."""
 
 
 def build(
@@ -63,12 +68,12 @@ def build(
     if target is Target.PYTHON:
         return _build_python(program)
     if target is Target.TRITON:
-        return _build_triton(program, profile)
+        return _build_triton(program, options, profile)
     devices = sorted({buffer.device.type for buffer in program.buffers})
     if devices in ([], ["cpu"]):
         return _build_cpp(program, options, profile, meanwhile, ended)
     if devices in (["cuda"], ["cpu", "cuda"]):
-        return _build_triton(program, profile)
+        return _build_triton(program, options, profile)
     raise BackendError(
         f"no backend generates code for {' and '.join(devices)}",
         hint="plait compiles for cpu and cuda; other devices run eagerly.",
@@ -101,14 +106,10 @@ def _build_python(program: Program) -> Built:
     return Built("python", "Python", "py", lambda *inputs: run(inputs), source)
 
 
-def _build_triton(program: Program, profile: Profile) -> Built:
-    try:
-        from plait_triton_codegen import build as build_triton
-    except ImportError as error:
-        raise BackendError(
-            f"the Triton backend is not installed ({error})",
-            hint="pip install plait[triton]",
-        ) from error
+def _build_triton(program: Program, options: CompileOptions, profile: Profile) -> Built:
+    chosen = options.triton_options()
+    from plait_triton_codegen import build as build_triton
+
     on_gpu = any(buffer.device.type == "cuda" for buffer in program.buffers)
     if not on_gpu and os.environ.get("TRITON_INTERPRET", "0").lower() not in ("1", "true", "on"):
         raise BackendError(
@@ -116,5 +117,19 @@ def _build_triton(program: Program, profile: Profile) -> Built:
             hint="Move the inputs to a GPU, or set TRITON_INTERPRET=1 before Python starts to "
             "run them in Triton's interpreter.",
         )
-    made = build_triton(program, profile=profile)
-    return Built("triton", "Triton", "triton.py", made.run, made.source)
+    graphs = on_gpu and (options.cuda_graphs or chosen.cuda_graphs)
+    chosen = replace(chosen, cuda_graphs=graphs)
+    made = build_triton(program, options=chosen, profile=profile)
+
+    def told() -> str:
+        return str(made.graphs) if made.graphs else f"no CUDA graphs: {made.graph_reason}"
+
+    facts = (made.run, made.source, None, made.cache_hit, made.library)
+    return Built(
+        "triton",
+        "Triton",
+        "triton.py",
+        *facts,
+        graphs=told if graphs else None,
+        python_reason=made.python_reason if on_gpu else None,
+    )

@@ -131,6 +131,7 @@ def _compile_function(
         data_sizes=compiler.takes_sizes,
         orders_draws=compiler.orders_draws,
         profile=compiler.profile,
+        before_trace=compiler.before_trace,
         keeper=_warm_start(compiler),
     )
     with _lock:

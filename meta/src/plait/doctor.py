@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plait_utils import DiskCache, PlaitError, dataclass
+from plait_utils import DiskCache, PlaitError, dataclass, usable_processors
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -176,7 +176,7 @@ def _compiler() -> Iterator[Finding]:
 def _threads() -> Iterator[Finding]:
     import torch
 
-    used, usable = torch.get_num_threads(), _processors()
+    used, usable = torch.get_num_threads(), usable_processors()
     openmp = "OpenMP" if torch._C.has_openmp else "no OpenMP"
     found = f"{used} on {usable} processors ({openmp})"
     advice = ""
@@ -192,13 +192,6 @@ def _threads() -> Iterator[Finding]:
             *("OpenMP", Health.SLOWER, f"{len(runtimes)} runtimes: {', '.join(runtimes)}"),
             "Their threads compete, and may deadlock. Import torch before what brings another.",
         )
-
-
-def _processors() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        return os.cpu_count() or 1
 
 
 def _openmp_runtimes() -> set[str]:

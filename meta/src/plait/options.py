@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from plait.errors import OptionError
+from plait.errors import BackendError, OptionError
 from plait.passes import NO_PASSES, PLACES, UserPasses, parse_user_passes
 from plait.variants import BY_RULE, VARIANTS
 from plait_utils import SettingError, Settings, dataclass, setting, shown
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from plait_fx_passes import Pass
     from plait_ir_lowering import LoweringOptions
     from plait_scheduler import SchedulerOptions
+    from plait_triton_codegen import TritonOptions
 
 MODES: dict[str, dict[str, Any]] = {
     "default": {},
     # The C++ compiler takes 10 to 35% less time so; other stages have nothing that is optional.
     "fast-compile": {"cpp.fast_build": True},
-    "reduce-overhead": {},
-    "max-autotune": {"never_slower": True, "cpp.autotune": True},
+    "reduce-overhead": {"cuda_graphs": True},
+    "max-autotune": {"never_slower": True, "cpp.autotune": True, "cuda_graphs": True},
     "max-autotune-no-cudagraphs": {"never_slower": True, "cpp.autotune": True},
 }
 """The modes of `torch.compile` and `"fast-compile"`: the options that each chooses, where neither
@@ -54,7 +55,7 @@ S = TypeVar("S", bound=Settings)
 class CompileOptions(Settings):
     """What `options=` of `plait.compile` may hold.
 
-    `"scheduler.<name>"` and `"cpp.<name>"` reach the options of these stages.
+    `"scheduler.<name>"`, `"cpp.<name>"` and `"triton.<name>"` reach the options of these stages.
     """
 
     verify: int = setting(
@@ -148,6 +149,11 @@ class CompileOptions(Settings):
         "these are measured to be faster than a call of torch's",
         env="PLAIT_OWN_PRODUCTS",
     )
+    cuda_graphs: bool = setting(
+        False,
+        "on GPUs, record what a program launches as a CUDA graph, and launch it as one",
+        env="PLAIT_CUDA_GRAPHS",
+    )
     random: str = setting(
         "eager",
         '"eager": the random numbers that eager draws, by its operators; "counter": those of a '
@@ -176,6 +182,7 @@ class CompileOptions(Settings):
     )
     scheduler: tuple[tuple[str, Any], ...] = setting((), "options of the scheduler, by name")
     cpp: tuple[tuple[str, Any], ...] = setting((), "options of the C++ backend, by name")
+    triton: tuple[tuple[str, Any], ...] = setting((), "options of the Triton backend, by name")
 
     @property
     def disabled(self) -> frozenset[str]:
@@ -202,13 +209,21 @@ class CompileOptions(Settings):
         return None
 
     def lowering_options(self, variant: str = BY_RULE) -> LoweringOptions:
-        """The options of lowering, for one of the variants of `plait.variants`."""
+        """The options of lowering, for one of the variants of `plait.variants`.
+
+        Whether torch's algorithms are to be deterministic is read here; guards compare it."""
+        import torch
+
         from plait_ir_lowering import LoweringOptions
 
         varied = VARIANTS.get(variant, {})
         known = {each.name for each in dataclasses.fields(LoweringOptions)}
         chosen = {name: value for name, value in varied.items() if name in known}
-        own = {"exact": self.is_strict, "own_products": self.own_products}
+        own = {
+            "exact": self.is_strict,
+            "own_products": self.own_products,
+            "deterministic": torch.are_deterministic_algorithms_enabled(),
+        }
         return LoweringOptions(**{**own, **chosen})
 
     def passes(self) -> tuple[Pass, ...]:
@@ -265,6 +280,17 @@ class CompileOptions(Settings):
         from plait_cpp_codegen import CppOptions
 
         return _stage_options("cpp", CppOptions, self.cpp)
+
+    def triton_options(self) -> TritonOptions:
+        """The Triton backend's options, over those of the environment. Raises BackendError where
+        that is not installed."""
+        try:
+            from plait_triton_codegen import TritonOptions
+        except ImportError as error:
+            raise BackendError(
+                f"the Triton backend is not installed ({error})", hint="pip install plait[triton]"
+            ) from error
+        return _stage_options("triton", TritonOptions, self.triton)
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,6 +458,7 @@ def parse_options(options: object) -> CompileOptions:
         parsed,
         scheduler=tuple(nested["scheduler"].items()),
         cpp=tuple(nested["cpp"].items()),
+        triton=tuple(nested["triton"].items()),
         user_passes=parse_user_passes(nested["user_passes"]),
     )
     _check_stages(parsed)
@@ -441,7 +468,8 @@ def parse_options(options: object) -> CompileOptions:
 def _by_group(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Options of the pipeline, and those of its stages by stage."""
     flat: dict[str, Any] = {}
-    nested: dict[str, dict[str, Any]] = {"scheduler": {}, "cpp": {}, "user_passes": {}}
+    groups = "scheduler", "cpp", "triton", "user_passes"
+    nested: dict[str, dict[str, Any]] = {group: {} for group in groups}
     for name, value in given.items():
         group, dot, field = name.partition(".")
         if group in nested and dot:
@@ -468,6 +496,8 @@ def _check_stages(options: CompileOptions) -> None:
         options.scheduler_options()
     if options.cpp:
         options.cpp_options()
+    if options.triton:
+        options.triton_options()
     if options.disabled:
         import plait_fx_passes as fx_passes
         from plait_fx_passes import collective_passes

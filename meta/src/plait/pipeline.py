@@ -453,6 +453,8 @@ def _generated(
         code=HostCode(
             *(built.backend, built.source, built.language, built.fallback_reason),
             *(built.cache_hit, built.library, built.tuned, varied),
+            graphs=built.graphs,
+            python_reason=built.python_reason,
         )
     )
     stages.dump(f"program.{built.extension}", lambda: built.source or "")

@@ -60,11 +60,15 @@ class HostCode:
     fallback_reason: str | None
     cache_hit: bool
     library: str | None = None
-    """The key of its library in the cache, where that alone can run it."""
+    """Its key in the cache, where what is there alone can run it."""
     tuned: tuple[Tuned, ...] = ()
     """What timing its kernels has found, where that was asked for."""
     varied: Varied | None = None
     """Which of its operators are called instead of loops, or the other way round, by timing."""
+    graphs: Callable[[], str] | None = None
+    """Tells of its CUDA graphs, where these were asked for."""
+    python_reason: str | None = None
+    """Why Python launches the kernels of a program for a GPU; None where C++ does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -342,8 +342,8 @@ class WarmStart:
         add: Callable[[dict[str, Any]], None],
     ) -> Callable[..., Any] | None:
         """What runs the graph of a stored entry, recorded for reports."""
-        from plait.warm_programs import part_data, restored_program
-        from plait_cpp_codegen import find_toolchain, load_stored
+        from plait.warm_programs import code_of, load_library, part_data, restored_program
+        from plait_cpp_codegen import find_toolchain
 
         profile = Profile()
         name = self._compiler.next_name()
@@ -352,9 +352,7 @@ class WarmStart:
         loaded: list[str] = []
 
         def load(library: str) -> Runner:
-            run = load_stored(library, toolchain, cache)
-            if run is None:
-                raise DiffersError("its library is not in the cache any more")
+            run = load_library(library, toolchain, cache)
             loaded.append(library)
             return run
 
@@ -378,7 +376,7 @@ class WarmStart:
             return None
         for number, library in enumerate(loaded):
             source = (cache.get(_source_key(library)) or b"").decode(errors="replace")
-            code = HostCode("cpp", source, "C++", None, cache_hit=True, library=library)
+            code = code_of(library, source)
             own = name if number == 0 else f"{name}.backward{f'-{number}' * (number > 1)}"
             self._compiler.keep_restored(
                 CompiledGraph(own, captured, Outcome.COMPILED, profile, run, code=code)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from plait.record import CompiledGraph, HostCode, Outcome, Runner
 from plait.replay import ProgramError, is_foreign, watched
 from plait_bytecode_tracer.stored import DiffersError, NotRepeatedError, NotStoredError
-from plait_utils import get_logger
+from plait_utils import DiskCache, get_logger
 
 if TYPE_CHECKING:
     import torch
@@ -23,10 +23,45 @@ if TYPE_CHECKING:
     from plait.late import LateCompiler
     from plait.shapes import Served
     from plait.trained import Trained
+    from plait_cpp_codegen import Toolchain
     from plait_fx_passes import Graphs, Ready, TrainingPlan
+
+_ON_GPU = "gpu-"
+"""As `plait_triton_codegen.DEVICE_PROGRAM`, which is not loaded for programs of CPUs."""
 
 Load = Callable[[str], Runner]
 """What runs a library, by its key. Raises DiffersError where there is none."""
+
+
+def load_library(library: str, toolchain: Toolchain, cache: DiskCache) -> Runner:
+    """What runs a program, by its key in the cache. Raises DiffersError, ImportError, and
+    CompilationError where the native runtime is not to be had."""
+    if is_on_gpu(library):
+        from plait_triton_codegen import TritonDeviceError, load_stored
+
+        try:
+            run = load_stored(library, toolchain, cache)
+        except TritonDeviceError as error:
+            raise DiffersError(error.message) from error
+    else:
+        from plait_cpp_codegen import load_stored as load_host
+
+        run = load_host(library, toolchain, cache)
+    if run is None:
+        raise DiffersError("its library is not in the cache any more")
+    return run
+
+
+def is_on_gpu(library: str) -> bool:
+    """Whether a key is that of a program on a GPU, which takes another package to load."""
+    return library.startswith(_ON_GPU)
+
+
+def code_of(library: str, source: str) -> HostCode:
+    """What a report tells of a program that was restored."""
+    if is_on_gpu(library):
+        return HostCode("triton", source, "Triton", None, cache_hit=True, library=library)
+    return HostCode("cpp", source, "C++", None, cache_hit=True, library=library)
 
 
 class StoredProgram:
@@ -130,7 +165,9 @@ def _kind(part: Mapping[str, Any]) -> tuple[Any, Any]:
 def _require_plain(record: CompiledGraph, *, is_open: bool) -> HostCode:
     code, trained = record.code, record.trained
     if record.outcome is not Outcome.COMPILED or code is None or code.library is None:
-        raise NotStoredError("Python takes part in running the graph")
+        launches = None if code is None else code.python_reason
+        why = "" if launches is None else f", and launches its kernels: {launches}"
+        raise NotStoredError(f"Python takes part in running the graph{why}")
     if record.aten is None or record.aten.frozen or record.is_wrapped:
         raise NotStoredError("what Python does around the graph, or tensors of its own")
     if record.verification is not None:
@@ -224,21 +261,30 @@ def _load_operators(names: Sequence[str]) -> None:
 
 
 def _drawing(program: Runner) -> Runner:
-    """A program that draws random numbers: where it fails, the generator is where it was, unless
-    other threads may have drawn from it meanwhile; they would draw the same numbers again."""
-    import torch
+    """A program that draws random numbers: where it fails, generators are where they were, unless
+    other threads may have drawn from them meanwhile; they would draw the same numbers again."""
 
     def drawing(*inputs: Any) -> Any:
         is_alone = threading.active_count() == 1
-        before = torch.default_generator.get_state()
+        before = [(each, each.get_state()) for each in _generators(inputs)]
         try:
             return program(*inputs)
         except BaseException:
             if is_alone and threading.active_count() == 1:
-                torch.default_generator.set_state(before)
+                for generator, state in before:
+                    generator.set_state(state)
             raise
 
     return drawing
+
+
+def _generators(inputs: Sequence[Any]) -> list[torch.Generator]:
+    """What a program draws from: torch's generators of the CPU and of the GPUs of its inputs."""
+    import torch
+
+    places = {value.get_device() for value in inputs if isinstance(value, torch.Tensor)}
+    on_gpu = torch.cuda.default_generators
+    return [torch.default_generator, *(on_gpu[n] for n in sorted(places) if 0 <= n < len(on_gpu))]
 
 
 def _once_at_most(run: Runner) -> Runner:

@@ -48,6 +48,20 @@ def test_other_number_makes_another_specialisation():
     assert calls(lambda x, n: x * n, (X, 2), (X, 3), (X, 2), (X, 2.0), (X, True)) == 4
 
 
+@pytest.mark.parametrize(("has_gpu", "count"), [(True, 2), (False, 1)])
+def test_deterministic_algorithms_are_guarded_where_there_is_a_gpu(monkeypatch, has_gpu, count):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: has_gpu)
+    made = compiled(lambda x: x + 1)
+    made(X)
+    torch.use_deterministic_algorithms(True)
+    try:
+        made(X)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    made(X)
+    assert len(made.entries) == count
+
+
 def test_signed_zero_is_told_apart():
     assert calls(lambda x, n: x / n, (X, 0.0), (X, -0.0)) == 2
 

@@ -65,10 +65,7 @@ def test_the_arena_holds_what_is_small() -> None:
 
 
 def test_a_block_goes_back_when_what_shares_it_is_gone() -> None:
-    kernels = {
-        name: DeviceKernel(name, b"", 128, 0, ((as_index(1), 1),))
-        for name in ("same", "over", "few", "first")
-    }
+    kernels = {name: DeviceKernel(((as_index(1), 1),)) for name in ("same", "over", "few", "first")}
     lines = [line.strip() for line in render_device_host(parse_program(CHAIN), kernels).split("\n")]
     begin, end = (
         next(n for n, line in enumerate(lines) if line.startswith(text))

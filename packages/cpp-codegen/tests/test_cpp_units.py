@@ -74,7 +74,7 @@ def program(inputs):
 
 def test_a_program_in_units_computes_what_one_unit_does(tmp_path, monkeypatch):
     inputs = [torch.randn(33, 65 + n) for n in range(4)]
-    monkeypatch.setattr(units_module, "_processors", lambda: 5)
+    monkeypatch.setattr(units_module, "usable_processors", lambda: 5)
     results = []
     for unit, folder in ((10**9, "one"), (50, "many")):
         monkeypatch.setattr(units_module, "_UNIT", unit)

@@ -15,6 +15,7 @@ from plait_scheduler import (
     plan,
     render_python,
 )
+from plait_scheduler.options import gpu_limits
 
 SMALL = {"most_result_bytes": 12_000, "slice_bytes": 5_000}
 
@@ -126,6 +127,24 @@ def test_on_a_gpu_slices_have_rows_that_begin_well():
     program = plan(checked(GPU.format(reader="", returned="p")), options=options).program
     found = layouts(program)
     assert [found[name] for name in ("p", "p_slice", "p_part")] == [[1001, 1], [1008, 1], [1001, 1]]
+
+
+@pytest.mark.parametrize(("size", "is_cut"), [("[1001]", False), ("[4096, 1001]", True)])
+def test_what_is_added_to_a_product_is_cut_with_it(size, is_cut):
+    text = f"""graph main()
+  input c: bf16{size} on cuda:0
+  input a: bf16[4096, 64] on cuda:0
+  input b: bf16[64, 1001] on cuda:0
+  define p: bf16[4096, 1001] on cuda:0
+    call out aten::addmm.out(c, a, b, 1, 1)
+  return p
+"""
+    options = SchedulerOptions(**{**gpu_limits(), "slice_bytes": 1 << 21})
+    program = plan(checked(text), options=options).program
+    made = [step for step in program.steps if isinstance(step, CallExtern)]
+    assert len(made) == 4
+    rows = [ref.view.size[0].as_int() if ref.view else None for ref in (s.args[0] for s in made)]
+    assert rows == ([1024] * 4 if is_cut else [None] * 4)
 
 
 def test_on_a_gpu_what_only_loops_read_gets_room_itself():

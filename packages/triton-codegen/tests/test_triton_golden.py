@@ -32,6 +32,10 @@ CASES = {
         kernel_of(Case("document", (2, 8, 8, 1000, 1000, 80, 80), spans=True)),
         None,
     ),
+    "embedding_backward": (kernels.embedding_backward(50257, 8192, 768, "bf16"), None),
+    "running_sum": (kernels.running_sum(4096, 2048), None),
+    "running_sum_looped": (kernels.running_sum(4096, 32768, "bf16"), None),
+    "scatter_max": (kernels.scattered("max", "i32"), None),
 }
 
 

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
+from triton_programs import GATHER
 
 from plait_ir_lowering import lower
 from plait_scheduler import Program, parse_program, schedule
@@ -65,7 +66,9 @@ from plait_cpp_codegen import CppOptions, find_toolchain, render_device_host
 from plait_ir_lowering import lower
 from plait_scheduler import parse_program
 from plait_triton_codegen import render_kernel
-from plait_triton_codegen.machine_code import device_kernels
+from plait_triton_codegen.machine_code import (
+    device_code, device_kernel, kernel_jobs, machine_codes
+)
 from plait_utils import DiskCache, find_library_damage
 
 program = parse_program(Path(sys.argv[1]).read_text())
@@ -73,44 +76,17 @@ cache = DiskCache(Path(sys.argv[2]))
 sources = {kernel.name: render_kernel(kernel) for kernel in program.kernels}
 if sys.argv[3] == "again":
     sys.modules["triton"] = None
-kernels = device_kernels(program, sources, "cuda:90", cache)
-for name, kernel in kernels.items():
-    assert kernel.name == name and kernel.image[:4] == b"\\x7fELF"
-    assert kernel.threads % 32 == 0 and kernel.unused == 2, kernel
+codes = machine_codes(kernel_jobs(program, sources, "cuda:90"), cache).wait()
+for name, code in codes.items():
+    made = device_code(code)
+    assert made.name == name and made.image[:4] == b"\\x7fELF" and made.threads % 32 == 0
+kernels = {name: device_kernel(source) for name, source in sources.items()}
 assert [kernel.checks for kernel in kernels.values()] == [1, 0, 0]
 text = render_device_host(program, kernels)
 output = Path(sys.argv[2]) / "host.so"
 find_toolchain(CppOptions()).build(text, output)
 assert find_library_damage(output, "plait_signature") is None
 print(text)
-"""
-
-GATHER = """\
-program gather(s in 1..1000)
-  inputs table, places
-  arena 4*s
-  buffer table: f32[s, 16] on cuda:0 = input 0
-  buffer places: i64[s] on cuda:0 = input 1
-  buffer sums: f32[s] on cuda:0 = arena 0
-  buffer y: f32[s, 16] on cuda:0 = output
-  kernel taken(p0: read f32[s, 16], p1: read i64[s], p2: write f32[s]) sizes(s in 1..1000)
-    for i0: s inner r0: 16
-      inner t0 = p0[checked(p1[i0], s), r0]
-      reduce t1 = sum %t0
-      outer store p2[i0] = %t1
-  kernel spread(p0: read f32[s], p1: write f32[s, 16]) sizes(s in 1..1000)
-    for i0: s, i1: 16
-      outer store p1[i0, i1] = p0[i0]
-  kernel twice(p0: readwrite f32[s]) sizes(s in 1..16000)
-    for i0: s
-      outer store p0[i0] = mul(p0[i0], f32(2.0))
-  steps
-    allocate sums
-    launch taken(table, places, sums) sizes(s)
-    allocate y
-    launch spread(sums, y) sizes(s)
-    launch twice(y) sizes(16*s)
-    return y
 """
 
 
@@ -126,6 +102,7 @@ def test_machine_code_and_host_are_built_without_a_gpu(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stderr
     assert "api.check(&api, report)" in done.stdout
+    assert done.stdout.count("api.mark(") == 1
     assert "int64_t n0 = s * 16;" in done.stdout
 
 

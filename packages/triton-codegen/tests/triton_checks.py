@@ -8,19 +8,32 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
-from plait_ir_lowering import DType, Layout, Value, Var, to_torch_dtype
+from plait_ir_lowering import DType, Layout, Value, Var, lower, to_torch_dtype
 from plait_scheduler import (
     Access,
     Domain,
     Kernel,
     Param,
+    Program,
     Store,
     load_python,
+    parse_program,
+    print_program,
+    schedule,
     torch_kernel,
     verify_kernel,
 )
-from plait_triton_codegen import Tile, TritonKernelSource, TritonOptions, render_kernel
+from plait_triton_codegen import (
+    Tile,
+    TritonKernelSource,
+    TritonOptions,
+    build,
+    render_kernel,
+)
+from plait_utils import DiskCache
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 _FOLDER = tempfile.TemporaryDirectory(prefix="plait-triton-tests-")
@@ -88,3 +101,36 @@ def pointwise(value: Value, dtypes: Sequence[DType], numel: int) -> Kernel:
     out = Param(f"p{len(dtypes)}", value.dtype, Layout.of([numel]), Access.WRITE)
     store = Store(out.name, (i0.expr,), Domain.OUTER, value)
     return Kernel("pointwise", (*params, out), (), (i0,), (), (store,))
+
+
+def gpu_program(function, *inputs: torch.Tensor) -> Program:
+    """The program of a function of tensors on a GPU, which the interpreter can run without one."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        fakes = [
+            torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="cuda:0") for x in inputs
+        ]
+        traced = make_fx(lambda *given: _in_tuple(function(*given)))(*fakes)
+    text = print_program(schedule(lower(traced)))
+    return parse_program(text if DEVICE == "cuda" else text.replace("on cuda:0", "on cpu"))
+
+
+def agrees_with_eager(cache: DiskCache, function, *inputs: torch.Tensor, tolerance: float = 1e-5):
+    """Run a function's program for a GPU, all of whose kernels are Triton's; compare with float64.
+
+    Returns what was built.
+    """
+    executable = build(gpu_program(function, *inputs), cache=cache)
+    assert executable.metadata["torch kernels"] == 0
+    got = executable(*(x.to(DEVICE) for x in inputs))
+    wide = [x.double() if x.is_floating_point() else x for x in inputs]
+    known, expected = _in_tuple(function(*inputs)), _in_tuple(function(*wide))
+    for actual, like, exact in zip(got, known, expected, strict=True):
+        assert (actual.dtype, actual.shape) == (like.dtype, like.shape)
+        torch.testing.assert_close(
+            actual.cpu().double(), exact.double(), rtol=tolerance, atol=tolerance, equal_nan=True
+        )
+    return executable
+
+
+def _in_tuple(result) -> tuple[torch.Tensor, ...]:
+    return tuple(result) if isinstance(result, tuple | list) else (result,)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import torch
 import triton_kernels as kernels
@@ -18,7 +17,6 @@ from triton_checks import pointwise
 from plait_ir_lowering import OPS, DType, Load, Op, TypeRule, Var
 from plait_scheduler import Kernel
 from plait_triton_codegen import TritonOptions, compile_kernel, render_kernel
-from plait_utils import DiskCache
 
 SAMPLE: dict[str, Kernel] = {
     "softmax f32": kernels.softmax(8192, 1024),
@@ -37,6 +35,17 @@ SAMPLE: dict[str, Kernel] = {
     "column sum": kernels.column_sum(16384, 4096, "bf16", parts=16),
     "transpose": kernels.transpose_add(4096, 4096, "bf16"),
     "embedding": kernels.embedding(30522, 512, 384),
+    "embedding backward": kernels.embedding_backward(50257, 8192, 768, "bf16"),
+    "scatter assign": kernels.scattered("assign", "bf16"),
+    "scatter add f32": kernels.scattered("add", "f32"),
+    "scatter add f64": kernels.scattered("add", "f64"),
+    "scatter add i64": kernels.scattered("add", "i64"),
+    "scatter max i32": kernels.scattered("max", "i32"),
+    "scatter min i64": kernels.scattered("min", "i64"),
+    "running sum": kernels.running_sum(4096, 4096),
+    "running sum looped": kernels.running_sum(4096, 32768),
+    "running sum looped bf16": kernels.running_sum(4096, 32768, "bf16"),
+    "running maximum looped": kernels.running_maximum(4096, 32768),
     "loss": kernels.cross_entropy(8192, 32768),
     "loss looped": kernels.cross_entropy(8192, 128256),
     "sizes at run time": kernels.dynamic(),
@@ -71,15 +80,15 @@ def every_operation() -> dict[str, Kernel]:
     return found
 
 
-def main(which: str, folder: str, target: str) -> None:
+def main(which: str, target: str) -> None:
     """Print a JSON object: for each kernel its costs and which accesses its PTX has."""
     chosen = SAMPLE if which == "sample" else every_operation()
     if which == "reductions":
         chosen = reductions()
-    cache, found = DiskCache(Path(folder)), {}
+    found = {}
     for name, kernel in chosen.items():
         options = TritonOptions(max_persistent=64) if name.endswith("in a loop") else None
-        done = compile_kernel(render_kernel(kernel, options), target, cache=cache)
+        done = compile_kernel(render_kernel(kernel, options), target)
         found[name] = {
             "registers": done.registers,
             "spills": done.spill_bytes,

@@ -139,6 +139,55 @@ p2: write {dtype}[{tokens}, {columns}])
 """)
 
 
+def embedding_backward(vocabulary: int, tokens: int, columns: int, dtype: str = "f32") -> Kernel:
+    """Rows added to those that indices name; other indices add nothing."""
+    return parse_kernel(f"""\
+kernel embedding_backward(p0: read i64[{tokens}], p1: read {dtype}[{tokens}, {columns}], \
+p2: readwrite f32[{vocabulary}, {columns}])
+  for i0: {columns} inner r0: {tokens}
+    inner t0 = p0[r0]
+    inner t1 = logical_and(ge(%t0, i64(0)), lt(%t0, i64({vocabulary})))
+    inner t2 = where(%t1, %t0, i64(0))
+    inner scatter add p2[%t2, i0] = where(%t1, {_f32("p1[r0, i0]", dtype)}, f32(0.0))
+""")
+
+
+def scattered(kind: str, dtype: str, rows: int = 100, points: int = 1000) -> Kernel:
+    """Numbers combined with those at places that are checked."""
+    return parse_kernel(f"""\
+kernel scattered(p0: read i64[{points}], p1: read {dtype}[{points}], p2: readwrite {dtype}[{rows}])
+  for i0: 1 inner r0: {points}
+    inner t0 = checked(p0[r0], {rows})
+    inner scatter {kind} p2[%t0] = p1[r0]
+""")
+
+
+def running_sum(rows: int, columns: int, dtype: str = "f32") -> Kernel:
+    shape = f"{dtype}[{rows}, {columns}]"
+    return parse_kernel(f"""\
+kernel running_sum(p0: read {shape}, p1: write {shape})
+  for i0: {rows} inner r0: {columns}
+    scan t0: f32
+      join add(%a0, %b0) along {_f32("p0[i0, r0]", dtype)}
+    inner store p1[i0, r0] = {_narrow("%t0", dtype)}
+""")
+
+
+def running_maximum(rows: int, columns: int) -> Kernel:
+    """The largest so far, and where it is: two values are carried."""
+    shape = [rows, columns]
+    params = f"p0: read f32{shape}, p1: write f32{shape}, p2: write i64{shape}"
+    return parse_kernel(f"""\
+kernel running_maximum({params})
+  for i0: {rows} inner r0: {columns}
+    scan t0: f32, t1: i64
+      $0 = logical_or(ge(%b0, %a0), isnan(%b0))
+      join pack(where($0, %b0, %a0), where($0, %b1, %a1)) along pack(p0[i0, r0], index(r0))
+    inner store p1[i0, r0] = %t0
+    inner store p2[i0, r0] = %t1
+""")
+
+
 def dynamic() -> Kernel:
     """Rows divided by their sums; both sizes are known when the kernel is launched."""
     s0, s1 = Sym("s0").expr, Sym("s1").expr

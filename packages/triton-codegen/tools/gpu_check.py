@@ -18,7 +18,6 @@ import importlib.util
 import json
 import statistics
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -37,7 +36,6 @@ from triton_checks import load, outputs_for  # noqa: E402  # after the optional 
 
 from plait_scheduler import Access, Kernel  # noqa: E402  # after the optional torch
 from plait_triton_codegen import Tile, compile_kernel, render_kernel  # noqa: E402  # after the optional torch
-from plait_utils import DiskCache  # noqa: E402  # after the optional torch
 
 ROWS, COLUMNS = 16384, 4096
 
@@ -234,13 +232,13 @@ def sweep(case: Case, arguments: Sequence[Tensor], best: float) -> list[tuple[fl
     return sorted(found, key=lambda pair: pair[0])
 
 
-def row_of(case: Case, peak: float, cache: DiskCache, other_tiles: bool) -> dict[str, object]:
+def row_of(case: Case, peak: float, other_tiles: bool) -> dict[str, object]:
     """Check and time one kernel; print its line."""
     inputs = case.inputs()
     arguments = outputs_for(case.kernel, inputs)
     source = render_kernel(case.kernel)
     capability = "".join(map(str, torch.cuda.get_device_capability()))
-    compiled = compile_kernel(source, f"cuda:{capability}", cache=cache)
+    compiled = compile_kernel(source, f"cuda:{capability}")
     launch = load(source)
     launch(*arguments)
     error = error_of(case, arguments, inputs)
@@ -291,11 +289,10 @@ def main() -> int:
     peak = copy_bandwidth()
     print(f"copy: {peak:.0f} GB/s")
     rows = []
-    with tempfile.TemporaryDirectory(prefix="plait-gpu-check-") as folder:
-        for case in cases():
-            if chosen.only in case.name:
-                rows.append(row_of(case, peak, DiskCache(Path(folder)), chosen.sweep))
-                torch.cuda.empty_cache()
+    for case in cases():
+        if chosen.only in case.name:
+            rows.append(row_of(case, peak, chosen.sweep))
+            torch.cuda.empty_cache()
     if chosen.json:
         chosen.json.write_text(json.dumps({"copy GB/s": peak, "rows": rows}, indent=1))
     return 0 if not failed and all(row["ok"] for row in rows) else 1

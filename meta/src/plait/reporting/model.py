@@ -159,6 +159,19 @@ class GraphReport:
         return None if self.record.code is None else self.record.code.varied
 
     @property
+    def cuda_graphs(self) -> str | None:
+        """In `mode="reduce-overhead"`, how many CUDA graphs it has on a GPU, or why none; None
+        where that was not asked for."""
+        code = self.record.code
+        return None if code is None or code.graphs is None else code.graphs()
+
+    @property
+    def python_reason(self) -> str | None:
+        """Why Python launches the kernels of a program for a GPU, which takes the host longer; None
+        where C++ does, and for programs of CPUs."""
+        return None if self.record.code is None else self.record.code.python_reason
+
+    @property
     def race(self) -> str | None:
         """What timing it against eager has found; None where that was not asked for, or cannot be:
         of training, and of what a second run would change."""

@@ -300,8 +300,12 @@ def _facts(graph: GraphReport) -> str:
         facts.append(count(len(graph.external_calls), "external call"))
     if graph.unrounded:
         facts.append(unrounded(graph))
+    if graph.python_reason:
+        facts.append(f"Python launches the kernels: {graph.python_reason}")
     if graph.pieces:
         facts.append(graph.pieces)
+    if graph.cuda_graphs:
+        facts.append(graph.cuda_graphs)
     facts += products(graph)
     facts += padded(graph)
     if graph.seconds:

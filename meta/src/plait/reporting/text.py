@@ -129,10 +129,13 @@ def _graph(graph: GraphReport) -> str:
         calls = Counter(graph.external_calls)
         facts.append("calls " + ", ".join(f"{op} ×{n}" for op, n in calls.items()))
     facts += [f"tuned {each}" for each in (*graph.tuned, *([graph.varied] if graph.varied else []))]
+    facts += [graph.cuda_graphs] if graph.cuda_graphs else []
     facts += passes(graph)
     facts += graph.images_total.splitlines()
     facts += products(graph)
     facts += padded(graph)
+    if graph.python_reason:
+        facts.append("Python launches the kernels: " + graph.python_reason.replace("\n", "\n    "))
     if graph.pieces:
         facts.append(graph.pieces)
     if graph.saved_total:

@@ -62,6 +62,8 @@ class CompiledFunction:
         recompile_limit: with that many specialisations, further calls run eagerly.
         native_guards: check guards by native code, once that has been built.
         profile: where phases are timed.
+        before_trace: is called with a call's arguments before it is traced: a backend can get ready
+            meanwhile.
         keeper: keeps specialisations for other processes, and has those that they made.
 
     Several threads may call it, and compile it, at once.
@@ -84,6 +86,7 @@ class CompiledFunction:
         data_sizes: bool = False,
         orders_draws: bool = False,
         profile: Profile | None = None,
+        before_trace: Callable[[Sequence[Any]], object] | None = None,
         settings: Settings | None = None,
         keeper: Keeper | None = None,
     ) -> None:
@@ -91,6 +94,7 @@ class CompiledFunction:
         self._settings = settings or Settings(
             *(backend, fullgraph, dynamic, recompile_limit, native_guards, data_dependent),
             *(data_floats, data_sizes, orders_draws, profile or Profile()),
+            before_trace=before_trace,
         )
         self.function = function
         self.__name__ = function.__name__
@@ -359,6 +363,8 @@ class CompiledFunction:
 
         checks = self._checks if checks is None else checks
         profile = self._settings.profile
+        if self._settings.before_trace is not None:
+            self._settings.before_trace(values)
         with profile.phase("trace"):
             known = [entry.capture for entry in self.entries]
             attempt = Attempt(

@@ -34,6 +34,8 @@ class Settings:
     data_sizes: bool = False
     orders_draws: bool = False
     profile: Profile = field(default_factory=Profile)
+    before_trace: Callable[[Sequence[Any]], object] | None = None
+    """Is called with a call's arguments before it is traced."""
     continuations: dict[Hashable, CompiledFunction] = field(default_factory=dict)
     """Of all places where the function was broken, by what they are."""
     histories: dict[Any, History] = field(default_factory=dict)

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from plait_cpp_codegen.alone import kernel_alone, kernel_tensors
     from plait_cpp_codegen.building import Executable, build, render
     from plait_cpp_codegen.device_building import (
+        DeviceHost,
         build_device_host,
         device_of,
         render_device_host,
     )
-    from plait_cpp_codegen.device_host import DeviceKernel
+    from plait_cpp_codegen.device_graphs import DeviceGraphs
+    from plait_cpp_codegen.device_host import DeviceCode, DeviceKernel
     from plait_cpp_codegen.kernels.product_facts import MatrixProduct, product_of
     from plait_cpp_codegen.tuning import Tuned, fastest, times_in_turns, timing_key
 else:  # code generation comes late in a compile, and after `prepare`
@@ -33,11 +35,13 @@ else:  # code generation comes late in a compile, and after `prepare`
             "plait_cpp_codegen.alone": ("kernel_alone", "kernel_tensors"),
             "plait_cpp_codegen.building": ("Executable", "build", "render"),
             "plait_cpp_codegen.device_building": (
+                "DeviceHost",
                 "build_device_host",
                 "device_of",
                 "render_device_host",
             ),
-            "plait_cpp_codegen.device_host": ("DeviceKernel",),
+            "plait_cpp_codegen.device_graphs": ("DeviceGraphs",),
+            "plait_cpp_codegen.device_host": ("DeviceCode", "DeviceKernel"),
             "plait_cpp_codegen.kernels.product_facts": ("MatrixProduct", "product_of"),
             "plait_cpp_codegen.tuning": ("Tuned", "fastest", "times_in_turns", "timing_key"),
         },
@@ -47,6 +51,9 @@ __all__ = [
     "CompilationError",
     "CompilerNotFoundError",
     "CppOptions",
+    "DeviceCode",
+    "DeviceGraphs",
+    "DeviceHost",
     "DeviceKernel",
     "Executable",
     "MatrixProduct",

@@ -160,7 +160,7 @@ def _build_native(
     profile.count("cache hits" if hit else "cache misses")
     _, plan = split_outputs(program)
     dtypes = {buffer.name: buffer.dtype for buffer in program.buffers}
-    alone = plan is None and not any(_is_of_python(step, dtypes) for step in program.steps)
+    alone = plan is None and not any(is_of_python(step, dtypes) for step in program.steps)
     around = plan.around(run) if plan else run
     library = key if alone else None
     return Executable(program, source.text, around, cache_hit=hit, library=library, tuned=tuned)
@@ -202,11 +202,12 @@ def _loaded(
     return run, hit, key
 
 
-def _is_of_python(step: Step, dtypes: Mapping[str, DType]) -> bool:
+def is_of_python(step: Step, dtypes: Mapping[str, DType], device: str = "cpu") -> bool:
     """Whether a step is a call that only Python can make."""
     if not isinstance(step, CallExtern):
         return False
-    if shim_of(step, tuple(dtypes[name] for name in step.results if name is not None)):
+    results = tuple(dtypes[name] for name in step.results if name is not None)
+    if shim_of(step, results, device):
         return False
     try:
         encode_call(step)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache as once
+from pathlib import Path
 from typing import TypeAlias
 
-from plait_cpp_codegen.building import runtime_for, without_comments
-from plait_cpp_codegen.device_host import DeviceHostWriter, DeviceKernel
+from torch import Tensor
+
+from plait_cpp_codegen.building import is_of_python, runtime_for, without_comments
+from plait_cpp_codegen.device_graphs import DeviceGraphs, buffer_uses, graph_refusal
+from plait_cpp_codegen.device_host import DeviceCode, DeviceHostWriter, DeviceKernel
 from plait_cpp_codegen.errors import UnsupportedProgramError
 from plait_cpp_codegen.external import PythonCalls
 from plait_cpp_codegen.options import CppOptions
@@ -17,7 +21,7 @@ from plait_cpp_codegen.tables import Tables
 from plait_cpp_codegen.toolchain import find_toolchain
 from plait_cpp_codegen.units import Source
 from plait_scheduler import Program
-from plait_utils import DiskCache, Profile, stable_hash
+from plait_utils import DiskCache, Profile, dataclass, stable_hash
 
 Runner: TypeAlias = Callable[..., tuple[object, ...]]
 
@@ -32,7 +36,7 @@ def device_of(program: Program) -> int:
 
 
 def render_device_host(program: Program, kernels: Mapping[str, DeviceKernel]) -> str:
-    """The C++ that runs a program of a GPU, whose kernels are machine code already.
+    """The C++ that runs a program of a GPU, whose kernels are machine code when it is loaded.
 
     Raises UnsupportedProgramError.
     """
@@ -45,27 +49,42 @@ def _rendered(program: Program, kernels: Mapping[str, DeviceKernel]) -> str:
     return Source("", (), host).text
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceHost:
+    """What runs a program of a GPU."""
+
+    run: Runner
+    library: str | None
+    """The key of its library in the cache, where that alone can run it, with the machine code of
+    its kernels: see `load_stored`."""
+    cache_hit: bool
+
+
 def build_device_host(
     program: Program,
     kernels: Mapping[str, DeviceKernel],
+    codes: Callable[[], Mapping[str, DeviceCode]],
     otherwise: Callable[[Program], Runner],
     *,
+    graphs: DeviceGraphs | None = None,
     options: CppOptions | None = None,
     cache: DiskCache | None = None,
     profile: Profile | None = None,
-) -> Runner:
+) -> DeviceHost:
     """What runs a program of a GPU: one native call with its input tensors, on torch's current
     stream, with memory of torch's allocator.
 
     Args:
         kernels: by their names in the program, those that it launches.
+        codes: gives their machine code; called while the C++ compiler works, if it does.
         otherwise: gives what runs a program on inputs whose memory does not begin at a multiple
             of 16 bytes; asked when the first such come.
+        graphs: record what calls launch as CUDA graphs, where that can be; it is told of them.
 
     It raises IndexError for an index out of range, RuntimeError for errors of the driver.
     UnsupportedProgramError is raised for a program that this host cannot express,
     CompilerNotFoundError and CompilationError where none can be built, as where torch or the driver
-    lack something.
+    lack something; and what `codes` raises.
     """
     timer, store = profile or Profile(), cache or DiskCache()
     toolchain = find_toolchain(options or CppOptions.from_env())
@@ -73,20 +92,41 @@ def build_device_host(
         native, plan = split_outputs(program)
         text = _rendered(native, kernels)
     key = stable_hash("device program", without_comments(text), toolchain.key)
-    images = tuple(kernel.image for kernel in kernels.values())
+    compiled = once(codes)
+    recorded: list[object] = []
+
+    def load(path: Path) -> Callable[..., tuple[Tensor, ...]]:
+        found = compiled()
+        ordered = tuple(tuple(found[name]) for name in kernels)
+        on_gpu = (ordered, _late(lambda: otherwise(native)), *recorded)
+        return runtime.load_program(str(path), PythonCalls(native), *on_gpu)
+
     with timer.phase("build"):
         runtime = runtime_for(toolchain, store)
+        if graphs is not None and _may_record(native, kernels, graphs):
+            graphs.connect(runtime.new_stream)
+            recorded += [graphs, buffer_uses(native)]
         run, hit = load_cached(
             store,
             key,
-            lambda output: toolchain.build(text, output, *toolchain.bare),
+            lambda output: toolchain.build(text, output, *toolchain.bare, meanwhile=compiled),
             "plait_signature",
-            lambda path: runtime.load_program(
-                str(path), PythonCalls(native), images, _late(lambda: otherwise(native))
-            ),
+            load,
         )
     timer.count("cache hits" if hit else "cache misses")
-    return plan.around(run) if plan else run
+    dtypes = {buffer.name: buffer.dtype for buffer in program.buffers}
+    alone = plan is None and not any(is_of_python(step, dtypes, "cuda") for step in program.steps)
+    return DeviceHost(plan.around(run) if plan else run, key if alone else None, hit)
+
+
+def _may_record(
+    program: Program, kernels: Mapping[str, DeviceKernel], graphs: DeviceGraphs
+) -> bool:
+    """Whether a program can be recorded, as far as its steps tell; if not, that is told."""
+    reason = graph_refusal(program, kernels)
+    if reason is not None:
+        graphs.refused(reason)
+    return reason is None
 
 
 def _late(make: Callable[[], Runner]) -> Runner:

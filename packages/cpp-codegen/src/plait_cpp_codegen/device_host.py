@@ -3,54 +3,103 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
+from typing import NamedTuple
 
 from plait_cpp_codegen.blocks import large_temporaries, without
 from plait_cpp_codegen.errors import UnsupportedProgramError
 from plait_cpp_codegen.host import HostWriter, comment_of, data_name, owner_name
 from plait_cpp_codegen.kernels.index import c_index
-from plait_cpp_codegen.tables import string
 from plait_ir_lowering import DType, IndexExpr, Layout, TensorRef
 from plait_scheduler import (
     Access,
+    CallExtern,
     CopyBack,
     InputStorage,
     Launch,
     OnError,
     OutputStorage,
-    Param,
+    PartStorage,
+    Program,
     ProgramBuffer,
     Return,
+    SharedStorage,
     Step,
     is_whole,
     memory_of,
 )
 from plait_utils import dataclass
 
+_UNUSED = 2
+"""Pointers behind the arguments of kernels, of which the driver reads as many as a kernel takes."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceKernel:
-    """A kernel of a GPU as machine code, and how it is launched.
+    """How a kernel of a GPU is launched.
 
     It takes a pointer for each parameter of the program's kernel, its sizes as 64-bit integers,
-    where it checks indices a pointer to its report, and pointers that it does not use.
+    where it checks indices a pointer to its report, and at most two pointers that it does not use.
     """
 
-    name: str
-    """The function in the image."""
-    image: bytes = field(repr=False)
-    """What the CUDA driver loads."""
-    threads: int
-    """Threads of a program."""
-    shared_bytes: int
-    """Shared memory of a program."""
     blocks: tuple[tuple[IndexExpr, int], ...]
     """Extents, over the kernel's symbols, and how much of each a program covers."""
     symbols: tuple[str, ...] = ()
     checks: int = 0
     """How many places check an index: each reports in three 64-bit integers."""
-    unused: int = 0
+
+    def arguments_after(self, pointers: int) -> int:
+        """How many arguments it is given, with so many pointers to buffers."""
+        return pointers + len(self.symbols) + (self.checks > 0) + _UNUSED
+
+
+class DeviceCode(NamedTuple):
+    """A kernel of a GPU as machine code, as the native runtime takes it."""
+
+    name: str
+    """The function in the image."""
+    threads: int
+    """Threads of a program."""
+    shared_bytes: int
+    """Shared memory of a program."""
+    image: bytes
+    """What the CUDA driver loads."""
+
+
+class InputWrites:
+    """Which inputs each step of a program writes to."""
+
+    def __init__(self, program: Program) -> None:
+        self.buffers = {buffer.name: buffer for buffer in program.buffers}
+        self._params = {kernel.name: kernel.params for kernel in program.kernels}
+
+    def of(self, step: Step) -> frozenset[int]:
+        """Their positions."""
+        names: tuple[str | None, ...] = ()
+        match step:
+            case CopyBack(target):
+                names = (target,)
+            case CallExtern() if step.out_variant:
+                names = step.results
+            case Launch():
+                params = self._params[step.kernel]
+                given = zip(params, step.buffers, strict=True)
+                names = tuple(name for param, name in given if param.access is not Access.READ)
+        return frozenset(self._inputs(name for name in names if name is not None))
+
+    def memory(self, name: str) -> str:
+        """The buffer in whose memory a buffer lies, itself or as a part."""
+        storage = self.buffers[name].storage
+        while isinstance(storage, SharedStorage | PartStorage):
+            name, storage = storage.buffer, self.buffers[storage.buffer].storage
+        return name
+
+    def _inputs(self, names: Iterable[str]) -> Iterator[int]:
+        for name in names:
+            storage = self.buffers[self.memory(name)].storage
+            if isinstance(storage, InputStorage):
+                yield storage.position
 
 
 @dataclass(slots=True)
@@ -58,7 +107,7 @@ class DeviceHostWriter(HostWriter):
     """Writes `plait_run` for a program whose buffers are all on one GPU.
 
     Args:
-        launched: the machine code of its kernels, by their names in the program.
+        launched: its kernels, by their names in the program.
     """
 
     launched: Mapping[str, DeviceKernel] = field(default_factory=dict)
@@ -70,9 +119,13 @@ class DeviceHostWriter(HostWriter):
     """Temporaries that are allocated where they begin, and given back where they end."""
     users: Counter[str] = field(default_factory=Counter)
     """How many buffers that are alive lie in each memory."""
+    marked: frozenset[int] = field(init=False)
+    """The launches that are the last ones to check indices before these are waited for."""
+    launches: int = 0
+    """How many are written."""
     numbers: dict[str, int] = field(init=False)
     """Where each kernel stands in the table of kernels."""
-    params: dict[str, tuple[Param, ...]] = field(init=False)
+    inputs: InputWrites = field(init=False)
 
     def __post_init__(self) -> None:
         self.blocks = large_temporaries(self.program)
@@ -80,21 +133,23 @@ class DeviceHostWriter(HostWriter):
         HostWriter.__post_init__(self)
         self.externs.keeps = not self.program.symbols
         self.numbers = {name: number for number, name in enumerate(self.launched)}
-        self.params = {kernel.name: kernel.params for kernel in self.program.kernels}
+        self.inputs = InputWrites(self.program)
+        self.marked = frozenset(self._last_checks())
 
     def _kernel_table(self) -> list[str]:
+        params = {kernel.name: len(kernel.params) for kernel in self.program.kernels}
         kernels = [
-            f"{{{string(kernel.name)}, {kernel.threads}, {kernel.shared_bytes}}}"
-            for kernel in self.launched.values()
+            f"{{{kernel.arguments_after(params[name])}, {params[name]}}}"
+            for name, kernel in self.launched.items()
         ]
         if not kernels:
             return []
         return [f"static const DeviceKernel plait_kernels[] = {{{', '.join(kernels)}}};"]
 
     def _on_device(self) -> str:
+        kept = "plait_kept" if self.externs.kept else "0"
         kernels = "plait_kernels" if self.launched else "0"
         counts = f"{len(self.launched)}, {self.checks}, {self.externs.kept}"
-        kept = "plait_kept" if self.externs.kept else "0"
         return f", {self.tables.device}, {counts}, {kernels}, {kept}"
 
     def _declarations(self) -> list[str]:
@@ -131,15 +186,19 @@ class DeviceHostWriter(HostWriter):
         self.unchecked = False
         return ["code = api.check(&api, report);", "if (code) goto done;"]
 
+    def _last_checks(self) -> Iterator[int]:
+        last, number = None, -1
+        for step in self.program.steps:
+            if last is not None and self._shows(step):
+                yield last
+                last = None
+            if isinstance(step, Launch):
+                number += 1
+                last = number if self.launched[step.kernel].checks else last
+
     def _shows(self, step: Step) -> bool:
         """Whether it returns, or changes an input."""
-        if not isinstance(step, Launch):
-            return isinstance(step, Return | CopyBack)
-        return any(
-            param.access is not Access.READ
-            and isinstance(self.buffers[memory_of(self.buffers, name)].storage, InputStorage)
-            for param, name in zip(self.params[step.kernel], step.buffers, strict=True)
-        )
+        return isinstance(step, Return) or bool(self.inputs.of(step))
 
     def _step(self, step: Step) -> list[str]:
         if isinstance(step, OnError):
@@ -173,7 +232,7 @@ class DeviceHostWriter(HostWriter):
         self.tables.define("TensorSpec", spec, self.tables.spec(buffer.dtype, buffer.layout))
         data = data_name(buffer.name)
         return [
-            f"if (api.empty(&{spec}, &outputs[{slot}].tensor, &{data})) "
+            f"if (api.output(&{spec}, &outputs[{slot}], &{data})) "
             "{ code = OUT_OF_MEMORY; goto done; }"
         ]
 
@@ -205,14 +264,15 @@ class DeviceHostWriter(HostWriter):
             passed.append("&places")
             self.checks += kernel.checks
             self.unchecked = True
-        passed += ["&nothing"] * kernel.unused
+        passed += ["&nothing"] * _UNUSED
+        launch_number, self.launches = self.launches, self.launches + 1
         marks = ["code = api.mark(&api, report, stream);", "if (code) goto done;"]
         return [
             f"// {comment_of(launch.origin)}",
             f"{{ {' '.join(values)} void* arguments[] = {{{', '.join(passed)}}};",
             f"  {{ {sizes}code = api.launch(&api, {number}, {programs}, arguments, stream); }} }}",
             "if (code) goto done;",
-            *(marks if kernel.checks else ()),
+            *(marks if launch_number in self.marked else ()),
         ]
 
     def _return(self, outputs: Sequence[object]) -> list[str]:

@@ -21,7 +21,10 @@ from plait_utils import DiskCache, stable_hash
 from plait_utils.background import start_in_background
 
 _NAME = "plait_native_runtime"
-_PARTS = ("abi.h", "python.h", "allocator.h", "external.h", "gpu.h", "runtime.cpp")
+_PARTS = (
+    *("abi.h", "python.h", "allocator.h", "external.h", "gpu.h", "run.h", "graphs.h"),
+    "runtime.cpp",
+)
 _lock = threading.Lock()
 _loaded: dict[str, Runtime] = {}
 _preparing: threading.Thread | None = None
@@ -47,12 +50,15 @@ class Runtime(Protocol):
         /,
         *on_gpu: object,
     ) -> Callable[..., tuple[torch.Tensor, ...]]:
-        """What runs a compiled program: with `on_gpu`, the images of its kernels and what runs it
-        on inputs that do not begin at 16 bytes."""
+        """What runs a compiled program: with `on_gpu`, the name, threads, shared bytes and image of
+        each of its kernels, and what runs it on inputs that do not begin at 16 bytes; and, where it
+        is to be recorded, its `DeviceGraphs` and a byte for each input and output that says what
+        uses it."""
         ...
 
     def set_cache_limit(self, nbytes: int, /) -> None: ...
     def trim_cache(self) -> int: ...
+    def new_stream(self) -> int: ...
 
 
 def source_text(name: str) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from functools import cached_property
 
 from plait_cpp_codegen.native_text import native_text
-from plait_utils import dataclass
+from plait_utils import dataclass, usable_processors
 
 _UNIT = 8_000
 """Characters of functions that are worth a unit of their own: two tenths of a second of g++."""
@@ -53,20 +52,15 @@ class Source:
             most: how many at most; by default as many as this process may use processors.
         """
         size = sum(map(len, self.functions)) + len(self.host) // _HOST_SHARE
-        count = min(_processors() if most is None else most, size // _UNIT, len(self.functions) + 1)
+        count = min(
+            usable_processors() if most is None else most, size // _UNIT, len(self.functions) + 1
+        )
         if size < _LEAST or count < 2:
             return (self.text,)
         declared = [f"{found};" for each in self.functions for found in _RANGE.findall(each)]
         host = "\n".join([*declared, self.host])
         parts = [(host, len(self.host) // _HOST_SHARE), *((f, len(f)) for f in self.functions)]
         return tuple(self._unit("#define KERNEL", texts) for texts in _shared_out(parts, count))
-
-
-def _processors() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        return os.cpu_count() or 1
 
 
 def _shared_out(parts: Sequence[tuple[str, int]], count: int) -> list[list[str]]:

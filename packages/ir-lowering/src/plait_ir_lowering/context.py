@@ -46,6 +46,9 @@ class LoweringOptions:
     onednn_products: bool | None = None
     """Large products of float32 matrices call oneDNN, not MKL, on CPUs; None does so where it is
     faster on this machine; see `rules/onednn_products.py`."""
+    deterministic: bool = False
+    """What is combined at computed places on GPUs, in any order, stays a call of ATen, which obeys
+    `torch.use_deterministic_algorithms`."""
     exact: bool = False
     """Only what loops compute to eager's last bit becomes loops; see `exact.py`."""
 
@@ -246,6 +249,10 @@ class LoweringContext:
         """`value` at each point of `dims` combined over `reduced`, as a new buffer."""
         body = Reduction(dims, reduced, kind, value)
         return self._new_buffer(body, dims, kind.result_dtype(value.dtype), name)
+
+    def computed(self, body: Body, dims: tuple[Var, ...], dtype: DType, name: str) -> TensorExpr:
+        """A row-major buffer of the rule's own that `body` computes."""
+        return self._new_buffer(body, dims, dtype, name)
 
     def _new_buffer(self, body: Body, dims: Sequence[Var], dtype: DType, name: str) -> TensorExpr:
         device = from_torch_device(self.result.device)

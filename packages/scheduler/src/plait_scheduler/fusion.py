@@ -299,7 +299,8 @@ class _Fuser:
     def _unfit_for_scatter(self, left: Group, right: Group) -> str | None:
         """Why two groups, one of which writes at computed places, must stay apart.
 
-        Its points run in order wherever they may meet, so it only takes in what nothing else needs.
+        On a CPU its points run in order wherever they may meet, so it only takes in what nothing
+        else needs.
         """
         producer, scatter = (left, right) if right.is_scatter else (right, left)
         if producer.is_scatter or producer.is_reduction:
@@ -312,8 +313,9 @@ class _Fuser:
         for name in producer.writes:
             if name in self.kept or any(p not in places for p in self.readers[name]):
                 return f"{name} is needed elsewhere, and would be computed in order"
+        on_cpu = scatter.members[0].node.buffer.device.type == "cpu"
         few = estimate(points(scatter.outer)) < self.options.min_parallel_points
-        if few and any(work_of(m.node.value).expensive for m in producer.members):
+        if on_cpu and few and any(work_of(m.node.value).expensive for m in producer.members):
             return "expensive operations would run in order with what writes at computed places"
         return None
 

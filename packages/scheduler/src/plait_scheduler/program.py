@@ -23,8 +23,8 @@ outer variable and one inner:
         inner  store y[i0, r0] = div(%e, %s)
 
 A kernel that writes at computed places (a scatter) has its ordered loops inside: for one outer
-point the points of the inner domain run one after another, and different outer points never
-write to one place.
+point the points of the inner domain run one after another on a CPU, in any order and atomically
+elsewhere, and different outer points never write to one place.
 
     kernel scatter_add(p0: read i64[512], p1: read f32[512, 64], p2: readwrite f32[10, 64])
       for i0: 64, inner r0: 512

@@ -12,16 +12,18 @@ engines that feed tensor cores. Slices get room behind their rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 from plait_ir_lowering import (
     Buffer,
     Definition,
+    ExternArg,
     ExternCall,
     ExternList,
     Graph,
+    IndexExpr,
     Layout,
     Load,
     Pointwise,
@@ -61,8 +63,19 @@ CUTS: Mapping[str, tuple[Cut, ...]] = MappingProxyType(
 )
 """By operator, the best first."""
 
-_BATCH_ONLY = {"aten::convolution": lambda args: bool(args[6]) or args[8] != 1}
-"""Where the first cut alone is right: transposed convolutions and those in groups."""
+
+def _cuts(body: ExternCall, buffers: Mapping[str, Buffer]) -> tuple[Cut, ...]:
+    """Those of a call: transposed convolutions and those in groups are cut along the batch, and so
+    is what is added to a product, where it is as large."""
+    cuts = CUTS[body.op]
+    if body.op == "aten::convolution" and (body.args[6] or body.args[8] != 1):
+        return cuts[:1]
+    added = body.args[0]
+    if body.op == "aten::addmm" and isinstance(added, TensorRef):
+        size = (added.view or buffers[added.buffer].layout).size
+        if len(size) > 1 and size[0] is not as_index(1):
+            return (Cut(0, {0: 0, 1: 0}),)
+    return cuts
 
 
 def slice_calls(graph: Graph, options: SchedulerOptions, log: DecisionLog) -> Graph:
@@ -118,7 +131,7 @@ def _sliced(
     be cut."""
     body, (whole,) = definition.body, definition.buffers
     assert isinstance(body, ExternCall)
-    for cut in CUTS[body.op][: 1 if _BATCH_ONLY.get(body.op, lambda _: False)(body.args) else None]:
+    for cut in _cuts(body, buffers):
         extent = whole.layout.size[cut.axis].as_int()
         count = -(-buffer_bytes(whole) // options.slice_bytes)
         step = -(-extent // max(count, 1))
@@ -151,7 +164,7 @@ _EVEN = 64
 
 def _sliced_arguments(
     body: ExternCall, cut: Cut, buffers: Mapping[str, Buffer], start: int, length: int
-) -> tuple[object, ...] | None:
+) -> tuple[ExternArg, ...] | None:
     args = list(body.args)
     for position, axis in cut.taken.items():
         ref = args[position]
@@ -185,7 +198,7 @@ def _places(whole: Buffer, axis: int, length: int, names: set[str]) -> tuple[Buf
     return made[0], made[1]
 
 
-def _like(layout: Layout, size: list[object]) -> Layout:
+def _like(layout: Layout, size: Sequence[IndexExpr]) -> Layout:
     """Of that size, dense, with dimensions in memory in the order of `layout`."""
     order = sorted(range(len(size)), key=lambda n: (layout.stride[n].as_int(), -n))
     strides = [as_index(1)] * len(size)

@@ -4,15 +4,20 @@ from plait_triton_codegen._version import __version__
 from plait_triton_codegen.build import TritonExecutable, build
 from plait_triton_codegen.compile import CompiledKernel, compile_kernel
 from plait_triton_codegen.errors import (
+    KernelCompilationError,
     TritonCodegenError,
     TritonDeviceError,
     UnsupportedKernelError,
 )
 from plait_triton_codegen.kernels import Tile, TritonKernelSource, render_kernel, triton_kernel
 from plait_triton_codegen.options import TritonOptions
+from plait_triton_codegen.stored_program import DEVICE_PROGRAM, load_stored
+from plait_triton_codegen.workers import prepare
 
 __all__ = [
+    "DEVICE_PROGRAM",
     "CompiledKernel",
+    "KernelCompilationError",
     "Tile",
     "TritonCodegenError",
     "TritonDeviceError",
@@ -23,6 +28,8 @@ __all__ = [
     "__version__",
     "build",
     "compile_kernel",
+    "load_stored",
+    "prepare",
     "render_kernel",
     "triton_kernel",
 ]

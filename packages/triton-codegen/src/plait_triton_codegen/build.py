@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -19,7 +19,11 @@ from plait_triton_codegen.kernels import (
 )
 from plait_triton_codegen.modules import load_module, module_key
 from plait_triton_codegen.options import TritonOptions
-from plait_utils import DiskCache, Profile
+from plait_utils import DiskCache, Profile, warn_once
+
+if TYPE_CHECKING:
+    from plait_cpp_codegen import DeviceGraphs
+    from plait_triton_codegen.native import NativeHost
 
 Runner: TypeAlias = Callable[..., tuple[object, ...]]
 
@@ -47,6 +51,22 @@ class TritonExecutable:
     launches the kernels."""
     python_reason: str | None = None
     """Why Python launches the kernels of a program for a GPU; None where C++ does."""
+    library: str | None = None
+    """The program's key in the cache, where that alone can run it: see `load_stored`."""
+    cache_hit: bool = False
+    """Whether its native host came from the cache."""
+    graphs: DeviceGraphs | None = field(default=None, repr=False)
+    """Its CUDA graphs, where the option `cuda_graphs` is on and C++ launches the kernels."""
+
+    @property
+    def graph_reason(self) -> str | None:
+        """Why calls launch kernels one by one; None where they are recorded as CUDA graphs, or will
+        be. Calls may find such a reason."""
+        if self.graphs is not None:
+            return self.graphs.reason
+        if self.python_reason is not None:
+            return f"Python launches its kernels: {self.python_reason}"
+        return "the option cuda_graphs is off"
 
     @property
     def python_source(self) -> str:
@@ -71,7 +91,7 @@ def build(
     as it is; it is stored in `cache`, since Triton reads kernels from their file, and compiles one
     when it is first launched.
     """
-    chosen = options or TritonOptions()
+    chosen = options or TritonOptions.from_env()
     timer, store = profile or Profile(), cache or DiskCache()
     with timer.phase("triton render"):
         program = _by_place(program)
@@ -84,12 +104,13 @@ def build(
         source = render_python(program, lambda kernel: sources[kernel.name].rendered)
         kernels = tuple(text.source for text in rendered if text.source is not None)
     native = _native(program, rendered, chosen, store, timer)
-    reason = native if isinstance(native, str) else None
+    reason, path, graphs = None, None, None
     if isinstance(native, str):
+        reason = native
         with timer.phase("triton load"):
             run, path = _in_python(source, store)
     else:
-        run, path = native, None
+        run, graphs = native.run, native.graphs
     timer.count("triton kernels", len(kernels))
     metadata: dict[str, str | int] = {
         "backend": "triton",
@@ -99,7 +120,12 @@ def build(
         "torch kernels": len(program.kernels) - len(kernels),
         "launches": sum(isinstance(step, Launch) for step in program.steps),
     }
-    return TritonExecutable(source, kernels, metadata, run, path, reason)
+    stored = (None, False) if isinstance(native, str) else (native.library, native.cache_hit)
+    made = TritonExecutable(source, kernels, metadata, run, path, reason, *stored, graphs)
+    if chosen.cuda_graphs and reason is not None:
+        message = "%s is not recorded as a CUDA graph: %s"
+        warn_once("triton", f"graph: {reason}", message, program.name, made.graph_reason)
+    return made
 
 
 def _in_python(source: str, cache: DiskCache) -> tuple[Runner, Path | None]:
@@ -115,7 +141,7 @@ def _native(
     options: TritonOptions,
     cache: DiskCache,
     timer: Profile,
-) -> Runner | str:
+) -> NativeHost | str:
     """What runs a program without Python, or why there is none."""
     if not options.native_host:
         return "the option native_host is off"

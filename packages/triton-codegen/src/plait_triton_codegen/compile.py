@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from plait_triton_codegen.errors import TritonCodegenError
+from plait_triton_codegen.interpreting import require_compiler
+from plait_triton_codegen.jobs import compiled
 from plait_triton_codegen.kernels import TritonKernelSource
-from plait_triton_codegen.modules import load_module
-from plait_utils import DiskCache
+from plait_triton_codegen.machine_code import kernel_job
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,6 @@ def compile_kernel(
     source: TritonKernelSource,
     target: str = "cuda:90",
     *,
-    cache: DiskCache | None = None,
     aligned: bool = True,
 ) -> CompiledKernel:
     """Compile a kernel with Triton's own ptxas.
@@ -45,57 +42,25 @@ def compile_kernel(
     Args:
         source: as `render_kernel` gives it.
         target: "cuda:" and the compute capability without a dot.
-        cache: where the kernel's source is stored.
         aligned: whether all pointers are divisible by 16 bytes, as torch allocates them.
 
     Raises TritonCodegenError under Triton's interpreter, which replaces the compiler, for
     a target of another form, and where compilation fails.
     """
-    pointers = source.pointers if aligned else ()
-    compiled = compiled_by_triton(source, target, pointers, cache)
-    cubin: bytes = compiled.asm["cubin"]
+    job = kernel_job(source, target, source.pointers if aligned else ())
+    require_compiler()
+    made = compiled(job)
+    cubin: bytes = made.asm["cubin"]
     registers, spilled = _resources(cubin)
     return CompiledKernel(
         source.name,
         target,
-        int(compiled.metadata.num_warps),
+        int(made.metadata.num_warps),
         registers,
         spilled,
-        int(compiled.metadata.shared),
-        str(compiled.asm["ptx"]),
+        int(made.metadata.shared),
+        str(made.asm["ptx"]),
         cubin,
-    )
-
-
-def compiled_by_triton(
-    source: TritonKernelSource,
-    target: str,
-    aligned: Collection[int],
-    cache: DiskCache | None = None,
-) -> Any:
-    """Triton's `CompiledKernel`, where the arguments `aligned` are divisible by 16 bytes.
-
-    Raises as `compile_kernel`.
-    """
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
-    if triton.knobs.runtime.interpret:
-        raise TritonCodegenError(
-            "kernels cannot be compiled under Triton's interpreter",
-            hint="unset TRITON_INTERPRET and start a new process",
-        )
-    matched = re.fullmatch(r"cuda:(\d+)", target)
-    if matched is None:
-        raise TritonCodegenError(f"{target!r} is not a target", hint='write "cuda:90" for sm_90')
-    function = load_module(source.module, cache).names[source.name]
-    signature = {**dict(source.signature), **dict.fromkeys(source.constants, "constexpr")}
-    attributes = {(n,): [["tt.divisibility", 16]] for n in aligned}
-    return triton.compile(
-        ASTSource(fn=function, signature=signature, constexprs=source.constants, attrs=attributes),
-        target=GPUTarget("cuda", int(matched[1]), 32),
-        options={"num_warps": source.tile.num_warps, "enable_fp_fusion": False},
     )
 
 

@@ -366,6 +366,22 @@ def heavy_and_light(program, programs):
 
 
 @triton.jit
+def row_last(value):
+    """[X, R] to [X, 1]: the last element of each row, to the bit."""
+    last = tl.arange(0, value.shape[1])[None, :] == value.shape[1] - 1
+    if value.dtype == tl.float64:
+        bits = value.to(tl.int64, bitcast=True)
+    elif value.dtype == tl.float32:
+        bits = value.to(tl.int32, bitcast=True)
+    elif value.dtype.is_floating():
+        bits = value.to(tl.int16, bitcast=True)
+    else:
+        bits = value
+    found = tl.sum(tl.where(last, bits, bits * 0), 1, keep_dims=True).to(bits.dtype)
+    return found.to(value.dtype, bitcast=value.dtype.is_floating())
+
+
+@triton.jit
 def check_index(index, size, errors, inside):
     """`index` counted from the start and within `size`; reports others where `inside`.
 

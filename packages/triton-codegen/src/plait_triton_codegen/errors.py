@@ -15,3 +15,19 @@ class UnsupportedKernelError(TritonCodegenError):
 
 class TritonDeviceError(TritonCodegenError):
     """Tensors are where the kernels cannot run."""
+
+
+class KernelCompilationError(TritonCodegenError):
+    """Triton's compiler does not take a kernel.
+
+    Args:
+        kernel: its name.
+        reason: what Triton says.
+    """
+
+    def __init__(self, kernel: str, reason: str) -> None:
+        super().__init__(
+            f"Triton cannot compile the kernel {kernel}: {reason}",
+            hint="Set PLAIT_DUMP_DIR to a folder to see the kernel.",
+        )
+        self.kernel = kernel

@@ -3,90 +3,127 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache as once
+from functools import partial
 from importlib import metadata, resources
 from typing import TYPE_CHECKING
 
 from plait_scheduler import Launch, PartStorage, Program, ProgramBuffer, SharedStorage
 from plait_triton_codegen._version import __version__
-from plait_triton_codegen.compile import compiled_by_triton
 from plait_triton_codegen.errors import TritonCodegenError
+from plait_triton_codegen.interpreting import require_compiler
+from plait_triton_codegen.jobs import KernelJob
 from plait_triton_codegen.kernels import TritonKernelSource
-from plait_utils import DiskCache, stable_hash
+from plait_triton_codegen.workers import Compilation, current
+from plait_utils import DiskCache, dataclass, stable_hash
 
 if TYPE_CHECKING:
-    from plait_cpp_codegen import DeviceKernel
+    from plait_cpp_codegen import DeviceCode, DeviceKernel
 
 ALIGNMENT = 16
 """Bytes that a thread reads or writes at once."""
-_MOST_AT_ONCE = 8
-_ENTRY = re.compile(r"\.entry\s+\w+\s*\((.*?)\)", re.DOTALL)
 
 
-def device_kernels(
-    program: Program,
-    sources: Mapping[str, TritonKernelSource],
-    target: str,
-    cache: DiskCache,
-) -> dict[str, DeviceKernel]:
-    """The machine code of a program's kernels for a GPU such as "cuda:90", by name.
+@dataclass(frozen=True, slots=True)
+class MachineCodes:
+    """The machine code of kernels, which may still be compiled."""
 
-    Triton is imported where one is not in the cache. Raises TritonCodegenError.
-    """
-    aligned = aligned_arguments(program)
-    names = [*sources]
-    with ThreadPoolExecutor(min(_MOST_AT_ONCE, os.cpu_count() or 1, len(names) or 1)) as pool:
-        made = pool.map(
-            lambda name: device_kernel(sources[name], target, aligned.get(name, ()), cache), names
-        )
-        return dict(zip(names, made, strict=True))
+    keys: Mapping[str, str]
+    """Of each kernel by name, its key in the cache."""
+    known: Mapping[str, bytes]
+    waiting: Mapping[str, Compilation]
+
+    def wait(self) -> dict[str, bytes]:
+        """All of it, by the names of the kernels.
+
+        Raises TritonCodegenError; KernelCompilationError for a kernel that Triton does not take.
+        """
+        current().wait([*self.waiting.values()])
+        made = dict(self.known)
+        for name, one in self.waiting.items():
+            if one.error is not None:
+                raise one.error
+            made[name] = one.code
+        return made
 
 
-def device_kernel(
-    source: TritonKernelSource, target: str, aligned: Collection[int], cache: DiskCache
-) -> DeviceKernel:
-    """One kernel's machine code, from the cache or of Triton's compiler.
+def machine_codes(
+    jobs: Mapping[str, KernelJob], cache: DiskCache, workers: int = -1
+) -> MachineCodes:
+    """The machine code of kernels by name: what is not in the cache begins to be compiled.
 
     Args:
-        aligned: the parameters whose memory begins at multiples of 16 bytes.
+        workers: how many processes may compile, as `TritonOptions.workers`.
+
+    Raises TritonCodegenError under Triton's interpreter.
     """
+    keys = {name: machine_code_key(job) for name, job in jobs.items()}
+    known = {name: found for name, key in keys.items() if (found := cache.get(key)) is not None}
+    missing = [name for name in jobs if name not in known]
+    if missing:
+        require_compiler()
+    crew = current()
+    waiting = {
+        name: crew.submit(jobs[name], partial(cache.put, keys[name]), workers) for name in missing
+    }
+    return MachineCodes(keys, known, waiting)
+
+
+def kernel_jobs(
+    program: Program, sources: Mapping[str, TritonKernelSource], target: str
+) -> dict[str, KernelJob]:
+    """The kernels of a program to compile for a GPU such as "cuda:90", by name."""
+    aligned = aligned_arguments(program)
+    return {
+        name: kernel_job(source, target, _places(source, aligned.get(name, ())))
+        for name, source in sources.items()
+    }
+
+
+def device_kernel(source: TritonKernelSource) -> DeviceKernel:
+    """How a kernel is launched."""
     from plait_cpp_codegen import DeviceKernel
 
-    errors = [n for n, (name, _) in enumerate(source.signature) if name == "errors"]
-    places = sorted({*aligned, *errors} & {*source.pointers})
-    key = stable_hash("triton kernel", *_versions(), source.module, target, places)
-    stored = cache.get(key)
-    if stored is None:
-        stored = _compiled(source, target, places, cache)
-        cache.put(key, stored)
-    facts, _, image = stored.partition(b"\n")
-    name, threads, shared, unused = json.loads(facts)
     symbols = tuple(name for name, kind in source.signature if kind == "i64")
-    launch = source.blocks, symbols, source.checks, unused
-    return DeviceKernel(name, image, threads, shared, *launch)
+    return DeviceKernel(source.blocks, symbols, source.checks)
 
 
-def _compiled(
-    source: TritonKernelSource, target: str, aligned: Collection[int], cache: DiskCache
-) -> bytes:
-    """How a kernel is launched, in a line of JSON, and its image."""
-    made = compiled_by_triton(source, target, aligned, cache)
-    facts = made.metadata
-    scratch = (getattr(facts, f"{kind}_scratch_size", 0) for kind in ("global", "profile"))
-    entry = _ENTRY.search(made.asm["ptx"])
-    unused = entry[1].count(".param") - len(source.signature) if entry else -1
-    if any(scratch) or not 0 <= unused <= 2 or getattr(facts, "num_ctas", 1) != 1:
-        raise TritonCodegenError(
-            f"this Triton launches {source.name} in a way that is not known",
-            hint="Programs with such kernels are launched from Python.",
-        )
-    threads = int(facts.num_warps) * 32
-    head = json.dumps([facts.name, threads, int(facts.shared), unused])
-    return head.encode() + b"\n" + bytes(made.asm["cubin"])
+def device_code(code: bytes) -> DeviceCode:
+    """Machine code as the native runtime takes it."""
+    from plait_cpp_codegen import DeviceCode
+
+    facts, _, image = code.partition(b"\n")
+    name, threads, shared = json.loads(facts)
+    return DeviceCode(name, threads, shared, image)
+
+
+def kernel_job(source: TritonKernelSource, target: str, aligned: Collection[int]) -> KernelJob:
+    """A kernel to compile for a GPU. Raises TritonCodegenError for another target."""
+    matched = re.fullmatch(r"cuda:(\d+)", target)
+    if matched is None:
+        raise TritonCodegenError(f"{target!r} is not a target", hint='write "cuda:90" for sm_90')
+    return KernelJob(
+        source.name,
+        source.text,
+        source.signature,
+        tuple(source.constants.items()),
+        tuple(sorted(aligned)),
+        source.tile.num_warps,
+        int(matched[1]),
+    )
+
+
+def machine_code_key(job: KernelJob) -> str:
+    """Under which key of the cache a kernel's machine code is."""
+    return stable_hash("triton kernel", *_versions(), job.to_json())
+
+
+def _places(source: TritonKernelSource, aligned: Collection[int]) -> set[int]:
+    """The arguments that begin at multiples of 16 bytes, of which `aligned` are the program's."""
+    reports = (n for n, (name, _) in enumerate(source.signature) if name == "errors")
+    return {*aligned, *reports} & {*source.pointers}
 
 
 @once

@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import torch
-
 from plait_cpp_codegen import (
     CompilationError,
     CompilerNotFoundError,
+    DeviceCode,
+    DeviceGraphs,
     UnsupportedProgramError,
     build_device_host,
     device_of,
 )
 from plait_scheduler import Program
-from plait_triton_codegen.errors import TritonCodegenError
+from plait_triton_codegen.errors import KernelCompilationError, TritonCodegenError
 from plait_triton_codegen.kernels import TritonKernelSource
-from plait_triton_codegen.machine_code import device_kernels
+from plait_triton_codegen.machine_code import (
+    device_code,
+    device_kernel,
+    kernel_jobs,
+    machine_codes,
+)
 from plait_triton_codegen.options import TritonOptions
-from plait_utils import CacheError, DiskCache, Profile, warn_once
+from plait_triton_codegen.stored_program import store_program, target_of
+from plait_utils import CacheError, DiskCache, Profile, dataclass, warn_once
 
 _NO_NATIVE_HOST = (
     *(CompilerNotFoundError, CompilationError, UnsupportedProgramError),
@@ -28,26 +34,54 @@ _NO_NATIVE_HOST = (
 """What means that Python launches the kernels."""
 
 
+@dataclass(frozen=True, slots=True)
+class NativeHost:
+    """What runs a program on a GPU."""
+
+    run: Callable[..., tuple[object, ...]]
+    library: str | None
+    """Its key in the cache, where that alone can run it: see `load_stored`."""
+    cache_hit: bool
+    graphs: DeviceGraphs | None = None
+    """Its CUDA graphs, where these are asked for."""
+
+
 def native_host(
     program: Program,
     sources: Mapping[str, TritonKernelSource],
     options: TritonOptions,
     cache: DiskCache,
     timer: Profile,
-) -> Callable[..., tuple[object, ...]] | str:
-    """What runs a program on a GPU, or why Python must."""
+) -> NativeHost | str:
+    """What runs a program on a GPU, or why Python must.
+
+    Raises KernelCompilationError for a kernel that Triton does not take.
+    """
 
     def in_python(native: Program) -> Callable[..., tuple[object, ...]]:
         from plait_triton_codegen.build import build
 
         return build(native, options=replace(options, native_host=False), cache=cache)
 
+    def compiled() -> dict[str, DeviceCode]:
+        with timer.phase("triton compile"):
+            return {name: device_code(code) for name, code in codes.wait().items()}
+
     try:
         device = device_of(program)
-        major, minor = torch.cuda.get_device_capability(device)
-        with timer.phase("triton compile"):
-            kernels = device_kernels(program, sources, f"cuda:{major}{minor}", cache)
-        return build_device_host(program, kernels, in_python, cache=cache, profile=timer)
+        jobs = kernel_jobs(program, sources, target_of(device))
+        codes = machine_codes(jobs, cache, options.workers)
+        kernels = {name: device_kernel(source) for name, source in sources.items()}
+        graphs = DeviceGraphs(device, program.name) if options.cuda_graphs else None
+        host = build_device_host(
+            program, kernels, compiled, in_python, graphs=graphs, cache=cache, profile=timer
+        )
+        if host.library is None or graphs is not None:  # what is stored has no graphs
+            return NativeHost(host.run, None, host.cache_hit, graphs)
+        stored = store_program(device, host.library, [codes.keys[name] for name in kernels], cache)
+        return NativeHost(host.run, stored, host.cache_hit)
+    except KernelCompilationError:
+        raise  # from Python it would fail as well
     except _NO_NATIVE_HOST as error:
         reason = str(error)
         if not isinstance(error, UnsupportedProgramError):

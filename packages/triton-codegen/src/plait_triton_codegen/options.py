@@ -33,3 +33,16 @@ class TritonOptions(Settings):
         "launch kernels on a GPU from C++, through the CUDA driver; if off, from Python",
         env="PLAIT_TRITON_NATIVE_HOST",
     )
+    cuda_graphs: bool = setting(
+        False,
+        "record what a call launches as a CUDA graph, where kernels are launched from C++",
+        env="PLAIT_CUDA_GRAPHS",
+        in_cache_key=False,
+    )
+    workers: int = setting(
+        -1,
+        "how many processes compile kernels side by side; -1 for as many as the process may use "
+        "processors, 0 for none but the process itself",
+        env="PLAIT_TRITON_WORKERS",
+        in_cache_key=False,
+    )

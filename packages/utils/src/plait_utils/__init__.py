@@ -14,7 +14,7 @@ from plait_utils.hashing import stable_hash
 from plait_utils.late_exports import late_exports
 from plait_utils.libraries import find_library_damage
 from plait_utils.log import get_logger, warn_once
-from plait_utils.processors import processor_vendor
+from plait_utils.processors import processor_vendor, usable_processors
 from plait_utils.profile import Profile
 from plait_utils.records import dataclass
 
@@ -39,5 +39,6 @@ __all__ = [
     "setting",
     "shown",
     "stable_hash",
+    "usable_processors",
     "warn_once",
 ]

@@ -1,8 +1,9 @@
-"""Which processor this machine has."""
+"""Which processor this machine has, and how many of them a process may use."""
 
 from __future__ import annotations
 
 import functools
+import os
 from pathlib import Path
 
 
@@ -19,3 +20,25 @@ def processor_vendor() -> str:
     import platform  # takes as long as all else here
 
     return platform.processor()
+
+
+def usable_processors() -> int:
+    """How many processors this process may use: those it is bound to, and no more than the time
+    that its control group gets (cgroup v2), at least one."""
+    try:
+        bound = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        bound = os.cpu_count() or 1
+    return max(min(bound, _processors_in_time(_CGROUP_TIME) or bound), 1)
+
+
+_CGROUP_TIME = Path("/sys/fs/cgroup/cpu.max")
+
+
+def _processors_in_time(file: Path) -> int | None:
+    """The microseconds of processors in a period over those of the period; None without a limit."""
+    try:
+        quota, period = file.read_text().split()
+        return max(round(int(quota) / int(period)), 1)
+    except (OSError, ValueError, ZeroDivisionError):
+        return None  # "max" is no number

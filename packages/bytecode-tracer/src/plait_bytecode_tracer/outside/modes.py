@@ -33,6 +33,9 @@ def guard_modes(state: TraceState) -> None:
         ("hooks of saved tensors", has_saved_tensor_hooks),
         ("forward-mode differentiation", forward_level),
     )
+    # What combines in any order on a GPU is compiled so.
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch has no types for it
+        modes = (*modes, ("deterministic algorithms", torch._C._get_deterministic_algorithms))
     for text, function in modes:
         value = function()
         quick = _QUICK.get(function)

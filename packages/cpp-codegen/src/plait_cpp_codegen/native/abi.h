@@ -57,18 +57,20 @@ struct Api {
   // report indices out of range and tells of these.
   void* (*stream)(const Api* api);
   int (*empty)(const TensorSpec* spec, void** tensor, char** data);
+  int (*output)(const TensorSpec* spec, Output* output, char** data);
   int (*view)(const TensorSpec* spec, int64_t offset, void** tensor);  // of a tensor, which it replaces
   int (*launch)(const Api* api, int32_t kernel, int64_t programs, void** arguments, void* stream);
   int (*copy)(const Api* api, void* to, const void* from, int64_t bytes, void* stream);
   // What kernels report indices to, three numbers for each place that checks one: of one call, until it is closed.
   int64_t* (*open_report)(const Api* api);
-  int (*mark)(const Api* api, int64_t* report, void* stream);  // behind each kernel that writes to it
+  int (*mark)(const Api* api, int64_t* report, void* stream);  // behind the last kernel that writes to it before a check
   int (*check)(const Api* api, int64_t* report);
   void (*close_report)(const Api* api, int64_t* report, void* stream, int code);
   void* gpu;                       // the runtime's
+  void* recording;                 // while a program is recorded: what is kept of it
 };
-// A kernel of a GPU: a function of its module, the threads of a program, and the bytes that these share.
-struct DeviceKernel { const char* name; int32_t threads, shared; };
+// How many arguments of 8 bytes a kernel of a GPU is given, the first of which are pointers to buffers.
+struct DeviceKernel { int32_t arguments, pointers; };
 // What `plait_run` and the functions above return, beside 0; the first two are of kernels.
 enum : int { INDEX_OUT_OF_RANGE = 1, DIVISION_BY_ZERO, OUT_OF_MEMORY, PYTHON_ERROR };
 // From this bit on, `plait_run` says how many calls had drawn random numbers when it failed.
@@ -88,8 +90,8 @@ struct Signature {
   int32_t size_count, number_count;
   const SizePlace* size_places;
   void (*describe)(const int64_t* sizes, int64_t* numbers);
-  // Of a program on a GPU: where it is, as in TensorSpec, how many places check an index, its kernels, and where
-  // tensors are kept.
+  // Of a program on a GPU: where it is, as in TensorSpec, how many places check an index, the kernels that it launches, and
+  // where tensors are kept.
   int32_t device, kernel_count, check_count, kept_count;
   const DeviceKernel* kernels;
   void** kept;

@@ -270,16 +270,19 @@ bool call_python(const Api* api, const ExternCall& call, void* const* data, void
   PyGILState_Release(state);
   return made != nullptr;
 }
-int call_external(const Api* api, const ExternCall* call, void* const* data, const Place* places) {
+int call_by(const Api* api, const ExternCall* call, void* const* data, const Place* places, bool may_use_python) {
   void** results = (void**)__builtin_alloca(sizeof(void*) * (call->results + 1));
   memset(results, 0, sizeof(void*) * (call->results + 1));
   bool complete = true;
   // Where the dispatcher fails, Python makes the call again: it raises what eager raises.
-  if (!call->encoded || !dispatch(api, *call, data, results, &complete))
+  if (!call->encoded || !dispatch(api, *call, data, results, &complete)) {
+    if (!may_use_python) return python_error(PyExc_RuntimeError, "%s cannot be called while it is recorded", call->name);
     if (!call_python(api, *call, data, results)) return PYTHON_ERROR;
+  }
   if (!complete) {
     for (int i = 0; i < call->results; ++i) drop_tensor(results[i]);
     return python_error(PyExc_RuntimeError, "%s gave another number of tensors than planned", call->name);
   }
   return adopt(call, data, results, places);
 }
+int call_external(const Api* api, const ExternCall* call, void* const* data, const Place* places) { return call_by(api, call, data, places, true); }

@@ -60,7 +60,8 @@ int driver_error(const char* what, int error) {
   return python_error(PyExc_RuntimeError, "%s: %s (CUDA error %d)", what, text ? text : "unknown", error);
 }
 
-struct Launchable { const DeviceKernel* kernel; void* module; void* function; };
+// A kernel: a function of its module, the threads of a program, and the bytes that these share.
+struct Launchable { char* name; int32_t threads, shared, arguments, pointers; void* module; void* function; };
 constexpr int REPORTS = 64;
 struct Gpu {
   int32_t index, checks, count;
@@ -95,6 +96,7 @@ int empty_on_device(const TensorSpec* spec, void** tensor, char** data) {
   if (empty_strided(spec->rank, spec->sizes, spec->strides, spec->scalar_type, type_of(*spec), index_of(*spec), tensor)) return OUT_OF_MEMORY;
   return get_data(*tensor, (void**)data) ? OUT_OF_MEMORY : 0;
 }
+int output_on_device(const TensorSpec* spec, Output* output, char** data) { return empty_on_device(spec, &output->tensor, data); }
 int view_of(const TensorSpec* spec, int64_t offset, void** tensor) {
   int64_t start;
   void* view = nullptr;
@@ -107,9 +109,9 @@ int view_of(const TensorSpec* spec, int64_t offset, void** tensor) {
 int launch_kernel(const Api* api, int32_t number, int64_t programs, void** arguments, void* stream) {
   const Launchable& it = gpu_of(api).kernels[number];
   if (programs <= 0) return 0;
-  if (programs > 0x7fffffff) return python_error(PyExc_RuntimeError, "%s: %lld programs are more than one launch takes", it.kernel->name, (long long)programs);
-  int error = driver.launch(it.function, (unsigned)programs, 1, 1, it.kernel->threads, 1, 1, it.kernel->shared, stream, arguments, nullptr);
-  return error ? driver_error(it.kernel->name, error) : 0;
+  if (programs > 0x7fffffff) return python_error(PyExc_RuntimeError, "%s: %lld programs are more than one launch takes", it.name, (long long)programs);
+  int error = driver.launch(it.function, (unsigned)programs, 1, 1, it.threads, 1, 1, it.shared, stream, arguments, nullptr);
+  return error ? driver_error(it.name, error) : 0;
 }
 int copy_on_device(const Api*, void* to, const void* from, int64_t bytes, void* stream) {
   int error = bytes > 0 && to != from ? driver.copy(to, from, bytes, stream) : 0;
@@ -125,7 +127,7 @@ int64_t* open_report(const Api* api) {
     if (slot == REPORTS - 1) sched_yield();
   }
 }
-// Behind a kernel that writes to a report: what waits for that need not wait for the kernels that follow.
+// Behind the last kernel that writes to a report before it is read: what waits for that need not wait for the kernels that follow.
 int mark_report(const Api* api, int64_t* report, void* stream) {
   Gpu& gpu = *(Gpu*)api->gpu;
   void*& event = gpu.checked[slot_of(gpu, report)];
@@ -133,9 +135,9 @@ int mark_report(const Api* api, int64_t* report, void* stream) {
   if (!error) error = driver.record(event, stream);
   return error ? driver_error("a compiled program", error) : 0;
 }
-int check_report(const Api* api, int64_t* report) {
-  const Gpu& gpu = gpu_of(api);
-  if (int error = driver.wait_for(gpu.checked[slot_of(gpu, report)])) return driver_error("a compiled program", error);
+// What is in a report, when the kernels before an event have written to it.
+int read_report(const Gpu& gpu, int64_t* report, void* event) {
+  if (int error = driver.wait_for(event)) return driver_error("a compiled program", error);
   int code = 0;
   for (int32_t i = 0; i < gpu.checks; ++i) {
     volatile int64_t* place = report + 3 * i;
@@ -145,6 +147,7 @@ int check_report(const Api* api, int64_t* report) {
   }
   return code;
 }
+int check_report(const Api* api, int64_t* report) { return read_report(gpu_of(api), report, gpu_of(api).checked[slot_of(gpu_of(api), report)]); }
 void close_report(const Api* api, int64_t* report, void* stream, int code) {
   Gpu& gpu = *(Gpu*)api->gpu;
   if (code) {  // kernels that nothing has waited for may still write to it
@@ -158,7 +161,10 @@ void close_gpu(Gpu* gpu) {
   if (!gpu) return;
   InContext here(gpu);
   driver.wait_for_all();  // its kernels may still run
-  for (int32_t i = 0; i < gpu->count; ++i) if (gpu->kernels[i].module) driver.unload(gpu->kernels[i].module);
+  for (int32_t i = 0; i < gpu->count; ++i) {
+    if (gpu->kernels[i].module) driver.unload(gpu->kernels[i].module);
+    free(gpu->kernels[i].name);
+  }
   for (void* event : gpu->checked) if (event) driver.drop_event(event);
   if (gpu->reports) driver.free_host(gpu->reports);
   free(gpu);
@@ -170,15 +176,21 @@ bool loaded(int error, const char* name) {
   PyErr_Format(PyExc_ImportError, "cannot load %s: %s (CUDA error %d)", name, text ? text : "unknown", error);
   return false;
 }
-bool load_kernel(const DeviceKernel& kernel, PyObject* image, Launchable* it) {
+// Of a tuple: the function's name, threads, shared bytes, and the image.
+bool load_kernel(PyObject* code, const DeviceKernel& given_to, Launchable* it) {
   char* bytes; Py_ssize_t size;
-  if (!image || PyBytes_AsStringAndSize(image, &bytes, &size)) return false;
-  it->kernel = &kernel;
-  return loaded(driver.load(&it->module, bytes), kernel.name) && loaded(driver.find(&it->function, it->module, kernel.name), kernel.name)
-    && (kernel.shared <= ALWAYS_SHARED || loaded(driver.set(it->function, MOST_SHARED, kernel.shared), kernel.name));
+  PyObject* given[4];
+  for (int i = 0; i < 4; ++i) if (!code || !(given[i] = PyTuple_GetItem(code, i))) return false;
+  const char* name = PyUnicode_AsUTF8AndSize(given[0], nullptr);
+  if (!name || PyBytes_AsStringAndSize(given[3], &bytes, &size)) return false;
+  it->name = strdup(name);
+  it->arguments = given_to.arguments; it->pointers = given_to.pointers;
+  it->threads = (int32_t)PyLong_AsLongLong(given[1]); it->shared = (int32_t)PyLong_AsLongLong(given[2]);
+  return loaded(driver.load(&it->module, bytes), name) && loaded(driver.find(&it->function, it->module, name), name)
+    && (it->shared <= ALWAYS_SHARED || loaded(driver.set(it->function, MOST_SHARED, it->shared), name));
 }
-// The kernels of a program, one image for each; 0 where an exception is set.
-Gpu* open_gpu(const Signature& signature, PyObject* images) {
+// With the kernels of a program, a tuple for each; 0 where an exception is set.
+Gpu* open_gpu(const Signature& signature, PyObject* codes) {
   if (!open_driver()) return nullptr;
   const int32_t count = signature.kernel_count;
   Gpu* gpu = (Gpu*)calloc(1, sizeof(Gpu) + sizeof(Launchable) * count);
@@ -190,7 +202,7 @@ Gpu* open_gpu(const Signature& signature, PyObject* images) {
   InContext here(gpu);
   const size_t bytes = sizeof(int64_t) * 3 * gpu->checks * REPORTS;
   if (bytes && (good = loaded(driver.host((void**)&gpu->reports, bytes, PORTABLE), "pinned memory"))) memset(gpu->reports, 0, bytes);
-  for (int32_t i = 0; i < count && good; ++i) good = load_kernel(signature.kernels[i], PyTuple_GetItem(images, i), &gpu->kernels[i]);
+  for (int32_t i = 0; i < count && good; ++i) good = load_kernel(PyTuple_GetItem(codes, i), signature.kernels[i], &gpu->kernels[i]);
   if (good) return gpu;
   close_gpu(gpu);
   return nullptr;

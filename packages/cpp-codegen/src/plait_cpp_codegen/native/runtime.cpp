@@ -1,8 +1,4 @@
 // Loads compiled programs and calls them from Python.
-struct Program { const Signature* signature; Api api; PyObject* otherwise; };
-PyObject* autocast_enabled = nullptr;  // torch's function and context manager
-PyObject* autocast_off = nullptr;
-
 bool matches(const DLTensor& t, const TensorSpec& spec) {
   if (!is_there(t.device, spec) || t.dtype.code != spec.code || t.dtype.bits != spec.bits || t.ndim != spec.rank) return false;
   bool empty = false;
@@ -44,47 +40,6 @@ PyObject* wrap(const Output& output, TensorSpec spec, bool open) {
   void* object = nullptr;
   if (exchange->to_object(&managed, &object)) return nullptr;
   return (PyObject*)object;
-}
-
-// A program's calls are below autograd and autocast, which its graph has already gone through.
-struct BelowModes {
-  PyObject* guard = nullptr;
-  bool grad = false, good = true;
-  explicit BelowModes(bool needed) {
-    if (!needed) return;
-    PyObject* enabled = PyObject_CallNoArgs(autocast_enabled);
-    if (enabled && PyObject_IsTrue(enabled)) {
-      guard = PyObject_CallNoArgs(autocast_off);
-      PyObject* entered = guard ? PyObject_CallMethod(guard, "__enter__", nullptr) : nullptr;
-      if (entered) Py_DecRef(entered); else good = false;
-    }
-    good = good && enabled;
-    if (enabled) Py_DecRef(enabled);
-    if ((grad = get_grad_mode())) set_grad_mode(false);
-  }
-  ~BelowModes() {
-    if (grad) set_grad_mode(true);
-    if (!guard) return;
-    PyObject *kind, *value, *trace;
-    PyErr_Fetch(&kind, &value, &trace);
-    PyObject* left = PyObject_CallMethod(guard, "__exit__", "OOO", &_Py_NoneStruct, &_Py_NoneStruct, &_Py_NoneStruct);
-    if (left) Py_DecRef(left);
-    Py_DecRef(guard);
-    PyErr_Restore(kind, value, trace);
-  }
-};
-
-int run(const Program& program, void* const* inputs, Output* outputs, const int64_t* sizes) {
-  BelowModes below(program.signature->calls > 0);
-  if (!below.good) return PYTHON_ERROR;
-  void* thread = PyEval_SaveThread();
-  int code;
-  {
-    InContext context((const Gpu*)program.api.gpu);
-    code = program.signature->run(inputs, outputs, &program.api, sizes);
-  }
-  PyEval_RestoreThread(thread);
-  return code;
 }
 
 // The sizes of one call of a program for many, and what its inputs and outputs are for them.
@@ -142,6 +97,7 @@ PyObject* call_program(PyObject* self, PyObject* const* arguments, Py_ssize_t co
   if (count != signature.inputs)
     return PyErr_Format(PyExc_TypeError, "this program takes %d tensors, not %zd", signature.inputs, count);
   void** inputs = (void**)__builtin_alloca(sizeof(void*) * (count + 1));
+  TensorSpec* specs = (TensorSpec*)__builtin_alloca(sizeof(TensorSpec) * (count + 1));
   double* numbers = (double*)__builtin_alloca(sizeof(double) * (count + 1));
   OpenCall open(signature);
   open.sizes = (int64_t*)__builtin_alloca(sizeof(int64_t) * (signature.size_count + 1));
@@ -156,7 +112,7 @@ PyObject* call_program(PyObject* self, PyObject* const* arguments, Py_ssize_t co
     }
     DLTensor tensor;
     if (exchange->view(arguments[i], &tensor)) return nullptr;
-    const TensorSpec spec = open.next(signature.input_specs[i]);
+    const TensorSpec& spec = specs[i] = open.next(signature.input_specs[i]);
     if (!matches(tensor, spec))
       return PyErr_Format(PyExc_ValueError, "input %zd of this program has another dtype, shape, strides or device than it was compiled for", i);
     inputs[i] = (char*)tensor.data + tensor.byte_offset;
@@ -165,7 +121,8 @@ PyObject* call_program(PyObject* self, PyObject* const* arguments, Py_ssize_t co
   if (!aligned) return call_otherwise(*program, arguments, count);
   Output* outputs = (Output*)__builtin_alloca(sizeof(Output) * (signature.outputs + 1));
   memset(outputs, 0, sizeof(Output) * signature.outputs);
-  if (int failure = run(*program, inputs, outputs, open.sizes)) {
+  const int failure = program->graphs ? run_by_graphs(*program, inputs, specs, outputs, open.sizes) : run(*program, inputs, outputs, open.sizes);
+  if (failure) {
     for (int i = 0; i < signature.outputs; ++i) discard(outputs[i]);
     const int code = failure & ((1 << DRAWN) - 1);
     if (code == INDEX_OUT_OF_RANGE) PyErr_Format(PyExc_IndexError, "index out of range in self");
@@ -193,6 +150,7 @@ void close_program(PyObject* capsule) {  // the library stays: outputs may point
   Program* program = (Program*)PyCapsule_GetPointer(capsule, "plait.program");
   Py_DecRef((PyObject*)program->api.python);
   if (program->otherwise) Py_DecRef(program->otherwise);
+  close_graphs(*program);
   close_gpu((Gpu*)program->api.gpu);
   const Signature& signature = *program->signature;
   for (int32_t i = 0; i < signature.kept_count; ++i) keep_tensor(nullptr, &signature.kept[i]);
@@ -200,22 +158,24 @@ void close_program(PyObject* capsule) {  // the library stays: outputs may point
 }
 
 PyObject* load_program(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-  const char* path = count == 2 || count == 4 ? PyUnicode_AsUTF8AndSize(arguments[0], nullptr) : nullptr;
-  if (!path) return PyErr_Format(PyExc_TypeError, "load_program takes the path of a compiled program and what makes its external calls from Python; and, of one on a GPU, its kernels and what runs it otherwise");
+  const char* path = count == 2 || count == 4 || count == 6 ? PyUnicode_AsUTF8AndSize(arguments[0], nullptr) : nullptr;
+  if (!path) return PyErr_Format(PyExc_TypeError, "load_program takes the path of a compiled program and what makes its external calls from Python; and, of one on a GPU, its kernels and what runs it otherwise; and what keeps its graphs and what uses its inputs and outputs");
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!library) return PyErr_Format(PyExc_ImportError, "cannot load a compiled program: %s", dlerror());
   const Signature* signature = (const Signature*)dlsym(library, "plait_signature");
   if (!signature) return PyErr_Format(PyExc_ImportError, "%s is not a compiled program", path);
   for (int i = 0; i < signature->functions; ++i)
     signature->function_table[i] = dlsym(signature->device && cuda_library ? cuda_library : torch_library, signature->function_names[i]);
-  if (signature->device && count != 4) return PyErr_Format(PyExc_TypeError, "a program on a GPU is loaded with its kernels");
+  if (signature->device && count < 4) return PyErr_Format(PyExc_TypeError, "a program on a GPU is loaded with its kernels");
   Gpu* gpu = signature->device ? open_gpu(*signature, arguments[2]) : nullptr;
   if (signature->device && !gpu) return nullptr;
+  Graphs* graphs = gpu && count == 6 ? open_graphs(*signature, arguments[4], arguments[5]) : nullptr;
+  if (gpu && count == 6 && !graphs) return close_gpu(gpu), nullptr;
   Program* program = (Program*)malloc(sizeof(Program));
   Py_IncRef(arguments[1]);
   if (gpu) Py_IncRef(arguments[3]);
   *program = {signature, {parallel_for, allocate, release, make_tensor, drop_tensor, kept_tensor, keep_tensor, adopt, call_external, arguments[1], signature->torch_version,
-    stream_of, empty_on_device, view_of, launch_kernel, copy_on_device, open_report, mark_report, check_report, close_report, gpu}, gpu ? arguments[3] : nullptr};
+    stream_of, empty_on_device, output_on_device, view_of, launch_kernel, copy_on_device, open_report, mark_report, check_report, close_report, gpu, nullptr}, gpu ? arguments[3] : nullptr, graphs};
   PyObject* capsule = PyCapsule_New(program, "plait.program", close_program);
   if (!capsule) return nullptr;
   PyObject* function = PyCFunction_NewEx(&call_definition, capsule, nullptr);
@@ -261,6 +221,7 @@ PyMethodDef methods[] = {
   {"set_up", (PyCFunction)(void*)set_up, 0x80, "Connects the runtime to torch."},
   {"load_program", (PyCFunction)(void*)load_program, 0x80, "A callable of a compiled program's file."},
   {"set_cache_limit", (PyCFunction)(void*)set_cache_limit, 0x80, "Bounds the memory kept for reuse, in bytes."},
+  {"new_stream", (PyCFunction)(void*)new_stream, 0x80, "A stream of the GPU that is current, as a number."},
   {"trim_cache", (PyCFunction)(void*)trim_cache, 0x80, "Gives back memory kept for reuse; returns the bytes."},
   {nullptr, nullptr, 0, nullptr}};
 PyModuleDef definition = {{1, nullptr}, nullptr, 0, nullptr, "plait_native_runtime", "plait's native runtime.", -1, methods, nullptr, nullptr, nullptr, nullptr};

@@ -169,8 +169,9 @@ class Scatter:
     """The elements of `target`, then `value` combined into the place `index` of each point.
 
     The buffer has the dtype and the layout of `target`. `ranges` are what is scattered, in
-    row-major order, and in that order do values for one place combine: of floats, sums are those
-    of a loop, and of several values that are assigned the last one stays. `index` has one
+    row-major order, and on a CPU values for one place combine in that order: of floats, sums are
+    those of a loop, and of several values that are assigned the last one stays. Elsewhere they
+    combine in any order, and any of those that are assigned stays. `index` has one
     coordinate for each dimension of the target: an index expression, or an i64 value, which
     must be within bounds (a `CheckedIndex` is).
     """

@@ -8,7 +8,7 @@ from plait_ir_lowering.context import LoweringContext, cast, constant
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.index import ZERO, IndexExpr, Var, as_index
 from plait_ir_lowering.ir.ops import ScatterKind
-from plait_ir_lowering.ir.values import Load, Op, Value
+from plait_ir_lowering.ir.values import IndexValue, Load, Op, Value
 from plait_ir_lowering.registry import Lowered, lowers
 from plait_ir_lowering.rules.gathering import checked_index
 from plait_ir_lowering.rules.scattering import Writes, can_scatter, filled, is_empty, scatter_into
@@ -24,9 +24,10 @@ def embedding_dense_backward(
     padding_idx: int,
     scale_grad_by_freq: bool,
 ) -> Lowered:
-    """The additions of ATen's kernel in their order, but for indices out of bounds, which it takes
-    for addresses."""
-    if not can_scatter(ctx, grad.dtype) or len(grad.dims) != len(indices.dims) + 1:
+    """The additions of ATen's kernel, on a CPU in their order, but for indices out of bounds, which
+    it takes for addresses. On a GPU these add nothing: their forward has told of them, and to wait
+    for a report would take longer than the additions."""
+    if not can_scatter(ctx, grad.dtype, ScatterKind.ADD) or len(grad.dims) != len(indices.dims) + 1:
         return None
     ranges = dimensions(grad.shape, "w")
     points = [var.expr for var in ranges]
@@ -34,8 +35,13 @@ def embedding_dense_backward(
     if rows is ZERO and not is_empty(ranges):
         return None
     index = cast(indices.at(points[:-1]), DType.i64)
-    row = checked_index(index, rows, negative=False)
     value = grad.at(points)
+    if ctx.result.device.type == "cpu":
+        row = checked_index(index, rows, negative=False)
+    else:
+        inside = _is_inside(index, rows)
+        row = Op("where", [inside, index, constant(0, DType.i64)])
+        value = Op("where", [inside, value, constant(0, grad.dtype)])
     if scale_grad_by_freq:
         value = Op("mul", [value, _share(ctx, row, ranges[:-1], grad.dtype)])
     if padding_idx >= 0:
@@ -43,6 +49,11 @@ def embedding_dense_backward(
         value = Op("where", [is_padding, constant(0, grad.dtype), value])
     place: list[IndexExpr | Value] = [row, points[-1]]
     return scatter_into(ctx, filled(ctx, 0), Writes(ranges, place), ScatterKind.ADD, value)
+
+
+def _is_inside(index: Value, size: IndexExpr) -> Value:
+    low, high = Op("ge", [index, constant(0, DType.i64)]), Op("lt", [index, IndexValue(size)])
+    return Op("logical_and", [low, high])
 
 
 def _share(ctx: LoweringContext, row: Value, ranges: tuple[Var, ...], dtype: DType) -> Value:

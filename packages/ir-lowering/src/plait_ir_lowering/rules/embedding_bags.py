@@ -15,7 +15,13 @@ from plait_ir_lowering.ir.values import IndexValue, Op, Value
 from plait_ir_lowering.registry import Lowered, lowers
 from plait_ir_lowering.rules.gathering import checked_index, gathered, integer, readable
 from plait_ir_lowering.rules.reductions import accumulation_dtype
-from plait_ir_lowering.rules.scattering import Writes, can_scatter, filled, is_empty, scatter_into
+from plait_ir_lowering.rules.scattering import (
+    Writes,
+    filled,
+    is_empty,
+    scatter_into,
+    scatters_in_order,
+)
 from plait_ir_lowering.tensors import TensorExpr, dimensions
 
 _SUM, _MEAN = 0, 1
@@ -93,7 +99,7 @@ def embedding_bag_dense_backward(
     padding: int,
 ) -> Lowered:
     """Each index adds its bag's gradient to its row, in order."""
-    if mode not in (_SUM, _MEAN) or scale_grad_by_freq or not can_scatter(ctx, grad.dtype):
+    if mode not in (_SUM, _MEAN) or scale_grad_by_freq or not scatters_in_order(ctx, grad.dtype):
         return None
     ranges = dimensions([*indices.shape, grad.shape[1]], "w")
     rows = as_index(ctx.result.shape[0])

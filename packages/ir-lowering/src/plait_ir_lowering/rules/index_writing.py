@@ -38,14 +38,14 @@ def index_put(
     accumulate: bool,
 ) -> Lowered:
     used = [(axis, i) for axis, i in enumerate(indices) if i is not None]
-    if not can_scatter(ctx, x.dtype) or not used:
+    kind = ScatterKind.ADD if accumulate else ScatterKind.ASSIGN
+    if not can_scatter(ctx, x.dtype, kind) or not used:
         return None
     if any(i.dtype in (DType.bool_, DType.u8) for _, i in used):
         return _put_where(ctx, x, used, values, accumulate)
     writes = _indexed(x, used)
     if writes is None or len(values.dims) > len(writes.ranges):
         return None
-    kind = ScatterKind.ADD if accumulate else ScatterKind.ASSIGN
     return scatter_into(ctx, x, writes, kind, values.broadcast_at(writes.points))
 
 
@@ -113,11 +113,16 @@ def _put_where(
 
 
 def _rows(
-    ctx: LoweringContext, x: TensorExpr, axis: int, indices: TensorExpr, source: TensorExpr
+    ctx: LoweringContext,
+    x: TensorExpr,
+    axis: int,
+    indices: TensorExpr,
+    source: TensorExpr,
+    kind: ScatterKind = ScatterKind.ASSIGN,
 ) -> tuple[Writes, Value] | None:
     """Where the rows of `source` go along `axis`, and their elements."""
     given, where = row_of(source), row_of(indices)
-    if not can_scatter(ctx, x.dtype) or source.dtype is not x.dtype:
+    if not can_scatter(ctx, x.dtype, kind) or source.dtype is not x.dtype:
         return None
     if len(given.dims) != len(sizes_of(x)) or len(where.dims) > 1:
         return None
@@ -137,7 +142,7 @@ def index_add(
     source: TensorExpr,
     alpha: Any,
 ) -> Lowered:
-    found = _rows(ctx, x, axis, indices, source)
+    found = _rows(ctx, x, axis, indices, source, ScatterKind.ADD)
     if found is None:
         return None
     writes, value = found
@@ -234,14 +239,14 @@ def _flat(ctx: LoweringContext, x: TensorExpr, indices: TensorExpr) -> Writes | 
 def put(
     ctx: LoweringContext, x: TensorExpr, indices: TensorExpr, source: TensorExpr, accumulate: bool
 ) -> Lowered:
-    if not can_scatter(ctx, x.dtype) or source.dtype is not x.dtype:
+    kind = ScatterKind.ADD if accumulate else ScatterKind.ASSIGN
+    if not can_scatter(ctx, x.dtype, kind) or source.dtype is not x.dtype:
         return None
     if source.shape != indices.shape:
         return None
     writes = _flat(ctx, x, indices)
     if writes is None:
         return None
-    kind = ScatterKind.ADD if accumulate else ScatterKind.ASSIGN
     return scatter_into(ctx, x, writes, kind, source.at(writes.points))
 
 

@@ -13,13 +13,17 @@ from plait_ir_lowering.ir.graph import Pointwise, Scan
 from plait_ir_lowering.ir.ops import PARTS
 from plait_ir_lowering.ir.values import IndexValue, Op, Value, carried, packed
 from plait_ir_lowering.registry import Lowered, lowers
+from plait_ir_lowering.rules.chunked_scans import (
+    LONGEST_BLOCK,
+    chunk_of,
+    chunked_scan,
+    has_many_rows,
+    scans_in_loops,
+)
 from plait_ir_lowering.rules.complex_exponentials import logarithm_of_sum
 from plait_ir_lowering.rules.complex_formulas import op
 from plait_ir_lowering.rules.complex_numbers import pair, parts
 from plait_ir_lowering.tensors import TensorExpr, dimensions
-
-_LONGEST_IN_REGISTERS = 4096
-"""Elements of a row that a GPU scans in one block; longer ones are ATen's, in several passes."""
 
 
 def scan(
@@ -44,11 +48,12 @@ def scan(
 
 
 def fits(ctx: LoweringContext, x: TensorExpr, axis: int) -> bool:
-    """Whether loops scan as fast as ATen does: on a GPU only rows that one block holds."""
+    """Whether loops scan as fast as ATen does: on a GPU rows that one block holds, or many."""
     if ctx.result.device.type == "cpu":
         return True
     extent = x.shape[axis]
-    return extent.is_constant and extent.as_int() <= _LONGEST_IN_REGISTERS
+    short = extent.is_constant and extent.as_int() <= LONGEST_BLOCK
+    return short or scans_in_loops(x, axis)
 
 
 def state_dtype(ctx: LoweringContext, dtype: DType) -> DType:
@@ -74,7 +79,8 @@ def _accumulated(ctx: LoweringContext, x: TensorExpr, axis: int, operation: str)
     if not x.dims:
         return _whole(ctx, x)
     along = _along(x, axis)
-    if not fits(ctx, x, along):
+    chunk = _chunk(ctx, x, along)
+    if chunk is None and not fits(ctx, x, along):
         return None
     if result in PARTS:
         return _scanned_parts(ctx, x, along, lambda a, b: op(operation, [a, b]))
@@ -82,12 +88,25 @@ def _accumulated(ctx: LoweringContext, x: TensorExpr, axis: int, operation: str)
     value = cast(cast(x.value, result), wide)
     if wide.is_float and operation == "add":  # ATen adds to 0, so that a first -0.0 becomes 0.0
         value = Op("add", [value, constant(0.0, wide)])
+    if chunk is not None:
+        return chunked_scan(ctx, x, value, along, operation, chunk)
     (a,), (b,) = carried("a", [wide]), carried("b", [wide])
     combine = Op(operation, [a, b])
     found = scan(
         ctx, [TensorExpr(x.dims, value)], along, [combine], [(cast(a, result), ctx.result)]
     )
     return found[0]
+
+
+def _chunk(ctx: LoweringContext, x: TensorExpr, axis: int) -> int | None:
+    """In chunks of how many elements rows are scanned; None where they are as wholes."""
+    extent = x.shape[axis]
+    on_cpu = ctx.result.device.type == "cpu"
+    if on_cpu or not extent.is_constant or extent.as_int() <= LONGEST_BLOCK:
+        return None
+    if has_many_rows(x, axis) or not ctx.result.is_contiguous():
+        return None
+    return chunk_of(x, axis)
 
 
 def _scanned_parts(

@@ -1,8 +1,9 @@
 """Scatters: values combined into the places that a tensor of indices names.
 
-A scatter starts from a tensor as it lies in memory, and combines values into it in the order in
-which eager's deterministic kernels do: row-major over what is scattered. Indices are checked as
-those of gathers are.
+A scatter starts from a tensor as it lies in memory, and combines values into it: on a CPU in the
+order in which eager's deterministic kernels do, row-major over what is scattered; on a GPU in any
+order, as eager's kernels do unless deterministic algorithms are asked for, which are ATen's.
+Indices are checked as those of gathers are.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from plait_ir_lowering.ir.index import ZERO, IndexExpr, Var, as_index
 from plait_ir_lowering.ir.ops import PARTS, ScatterKind, TypeMismatchError
 from plait_ir_lowering.ir.values import Op, Value
 from plait_ir_lowering.registry import Lowered, lowers
+from plait_ir_lowering.rules.atomics import atomic
 from plait_ir_lowering.rules.gathering import checked_index
 from plait_ir_lowering.tensors import TensorExpr, dimensions
 from plait_ir_lowering.torch_types import to_torch_dtype
@@ -40,8 +42,17 @@ class Writes:
         return [var.expr for var in self.ranges]
 
 
-def can_scatter(ctx: LoweringContext, dtype: DType) -> bool:
-    """Whether loops can write elements of a type at computed places on the node's device."""
+def can_scatter(ctx: LoweringContext, dtype: DType, kind: ScatterKind = ScatterKind.ASSIGN) -> bool:
+    """Whether loops can combine elements of a type at computed places on the node's device."""
+    if scatters_in_order(ctx, dtype):
+        return True
+    plain = dtype.itemsize > 1 or not dtype.is_float
+    on_gpu = ctx.result.device.type == "cuda" and not ctx.options.deterministic
+    return plain and on_gpu and dtype not in PARTS and atomic(kind, dtype) is not None
+
+
+def scatters_in_order(ctx: LoweringContext, dtype: DType) -> bool:
+    """Whether loops can do so, and combine what goes to one place in the order of the points."""
     plain = dtype.itemsize > 1 or not dtype.is_float
     return plain and ctx.result.device.type == "cpu"
 
@@ -70,10 +81,48 @@ def scatter_into(
             at_zero = Op("eq", [first, constant(0, DType.i64)])
             value = Op("where", [at_zero, value, constant(0, value.dtype)])
         place = ()
+    if target.device.type != "cpu":
+        return _by_atomics(ctx, start, Writes(writes.ranges, place), kind, value, target)
+    return _scatter(ctx, start, Writes(writes.ranges, place), kind, value, target)
+
+
+def _by_atomics(
+    ctx: LoweringContext,
+    start: TensorExpr,
+    writes: Writes,
+    kind: ScatterKind,
+    value: Value,
+    target: torch.Tensor,
+) -> TensorExpr:
+    """A scatter in a type that is combined by atomic operations, converted back where it is read.
+
+    Raises TypeMismatchError where there is none.
+    """
+    how = atomic(kind, value.dtype)
+    if how is None:
+        raise TypeMismatchError(f"{kind.value} of {value.dtype} by atomic operations")
+    if how.dtype is value.dtype:
+        return _scatter(ctx, start, writes, how.kind, value, target)
+    dtype = to_torch_dtype(how.dtype)
+    wide = target.new_empty_strided(target.shape, target.stride(), dtype=dtype)
+    start = TensorExpr(start.dims, how.enter(cast(start.value, value.dtype)))
+    made = _scatter(ctx, start, writes, how.kind, how.enter(value), wide)
+    return TensorExpr(made.dims, how.leave(made.value))
+
+
+def _scatter(
+    ctx: LoweringContext,
+    start: TensorExpr,
+    writes: Writes,
+    kind: ScatterKind,
+    value: Value,
+    target: torch.Tensor,
+) -> TensorExpr:
     if start.ref is None or start.ref.view is not None or not _lies_as(ctx, start, target):
         start = ctx.pointwise(start.dims, start.value, target)
     assert start.ref is not None
-    return ctx.define(Scatter(start.ref.buffer, writes.ranges, place, kind, value), target)
+    body = Scatter(start.ref.buffer, writes.ranges, tuple(writes.place), kind, value)
+    return ctx.define(body, target)
 
 
 def _lies_as(ctx: LoweringContext, start: TensorExpr, target: torch.Tensor) -> bool:
@@ -124,10 +173,12 @@ def in_rows(
     return Writes(ranges, place)
 
 
-def _along(ctx: LoweringContext, x: TensorExpr, axis: int, indices: TensorExpr) -> Writes | None:
+def _along(
+    ctx: LoweringContext, x: TensorExpr, axis: int, indices: TensorExpr, kind: ScatterKind
+) -> Writes | None:
     """Loops over an index of the rank of `x`, and where each of its points goes along `axis`."""
     given = row_of(indices)
-    if not can_scatter(ctx, x.dtype) or len(given.dims) != len(sizes_of(x)):
+    if not can_scatter(ctx, x.dtype, kind) or len(given.dims) != len(sizes_of(x)):
         return None
     ranges = dimensions(given.shape, "w")
     chosen = given.at([var.expr for var in ranges])
@@ -173,7 +224,7 @@ def _scattered(
     source: Any,
     kind: ScatterKind,
 ) -> TensorExpr | None:
-    writes = _along(ctx, x, axis, indices)
+    writes = _along(ctx, x, axis, indices, kind)
     if writes is None:
         return None
     if not isinstance(source, TensorExpr):
@@ -203,7 +254,7 @@ def scatter_reduce(
     reduce: str,
     include_self: bool,
 ) -> Lowered:
-    writes, given = _along(ctx, x, axis, indices), row_of(source)
+    writes, given = _along(ctx, x, axis, indices, _KINDS[reduce]), row_of(source)
     if writes is None or len(given.dims) != len(writes.ranges) or given.dtype is not x.dtype:
         return None
     return combine(ctx, x, writes, given.at(writes.points), reduce, include_self=include_self)
@@ -220,7 +271,7 @@ def combine(
 ) -> Lowered:
     """`x` with values combined into it; `reduce` is eager's name, as "amax"."""
     kind, start = _KINDS[reduce], x
-    if x.dtype in PARTS:
+    if x.dtype in PARTS or not can_scatter(ctx, x.dtype, kind):
         return None
     if is_empty(writes.ranges):
         include_self = True

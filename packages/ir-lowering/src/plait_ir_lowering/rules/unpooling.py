@@ -14,7 +14,13 @@ from plait_ir_lowering.ir.values import Value
 from plait_ir_lowering.registry import Lowered, lowers
 from plait_ir_lowering.rules.gathering import checked_index
 from plait_ir_lowering.rules.index_writing import unflattened
-from plait_ir_lowering.rules.scattering import Writes, can_scatter, filled, is_empty, scatter_into
+from plait_ir_lowering.rules.scattering import (
+    Writes,
+    filled,
+    is_empty,
+    scatter_into,
+    scatters_in_order,
+)
 from plait_ir_lowering.tensors import TensorExpr, dimensions
 
 
@@ -23,7 +29,7 @@ def _to_places(
 ) -> TensorExpr | None:
     """Values at the places that indices count row-major in the last `rank` dimensions; else 0."""
     start = filled(ctx, 0)
-    if not can_scatter(ctx, values.dtype) or len(values.dims) != len(start.dims):
+    if not scatters_in_order(ctx, values.dtype) or len(values.dims) != len(start.dims):
         return None
     if values.shape != indices.shape:
         return None
@@ -114,7 +120,7 @@ def unfold_backward(
     size: int,
     step: int,
 ) -> Lowered:
-    if not can_scatter(ctx, grad.dtype) or not input_sizes:
+    if not scatters_in_order(ctx, grad.dtype) or not input_sizes:
         return None
     at = axis % len(input_sizes)
     ranges = dimensions(grad.shape, "w")

@@ -10,12 +10,10 @@ from plait_scheduler import Kernel
 from plait_triton_codegen.errors import UnsupportedKernelError
 from plait_triton_codegen.kernels.operations import POINTEES
 from plait_triton_codegen.kernels.source import FUSION
-from plait_triton_codegen.kernels.tiles import Tile
+from plait_triton_codegen.kernels.tiles import MOST_PROGRAMS, Tile
 
 Blocks = Sequence[tuple[IndexExpr, int]]
 """Extents of the domain, and how much of each one program covers."""
-
-_MOST_PROGRAMS = 2**31 - 1
 
 
 def signature_of(kernel: Kernel, checks: int) -> tuple[tuple[str, str], ...]:
@@ -72,7 +70,7 @@ def _grid(blocks: Blocks) -> str:
     if not all(extent.is_constant for extent, _ in blocks):
         return " * ".join(f"triton.cdiv({extent}, {block})" for extent, block in blocks)
     programs = math.prod(-(-extent.as_int() // block) for extent, block in blocks)
-    if programs > _MOST_PROGRAMS:
+    if programs > MOST_PROGRAMS:
         raise UnsupportedKernelError(f"{programs} programs are more than one launch takes")
     return str(programs)
 

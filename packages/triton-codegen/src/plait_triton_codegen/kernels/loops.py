@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from plait_ir_lowering import Load, Local, loads_of, post_order
@@ -39,13 +40,11 @@ def loops(kernel: Kernel) -> tuple[Loop, ...]:
     GPU that costs less than writing them to memory and reading them. Raises
     UnsupportedKernelError where that has been overwritten.
     """
-    lets = {s.name: s for s in kernel.statements if isinstance(s, Let)}
-    if any(isinstance(statement, Accumulate) for statement in kernel.statements):
-        raise UnsupportedKernelError("a scan of rows too long for registers")
+    named = _named_inside(kernel)
     steps: list[tuple[Domain, tuple[Statement, ...]]] = []
     stored: set[str] = set()
     for phase in phases(kernel):
-        again = _computed_again(phase, lets) if phase.domain is Domain.INNER else ()
+        again = _computed_again(phase, named) if phase.domain is Domain.INNER else ()
         _require_unchanged(again, stored)
         steps.append((phase.domain, (*again, *phase.statements)))
         stored.update(s.param for s in phase.statements if isinstance(s, Store))
@@ -58,9 +57,22 @@ def loops(kernel: Kernel) -> tuple[Loop, ...]:
     return tuple(reversed(found))
 
 
-def _computed_again(phase: Phase, lets: dict[str, Let]) -> tuple[Let, ...]:
-    """The named inner values of earlier passes that this one needs."""
-    own = {s.name for s in phase.statements if isinstance(s, Let)}
+def _named_inside(kernel: Kernel) -> dict[str, Let | Accumulate]:
+    """What names each value that varies along the row."""
+    found: dict[str, Let | Accumulate] = {}
+    for statement in kernel.statements:
+        if isinstance(statement, Accumulate):
+            found.update(dict.fromkeys(statement.names, statement))
+        elif isinstance(statement, Let) and statement.domain is Domain.INNER:
+            found[statement.name] = statement
+    return found
+
+
+def _computed_again(
+    phase: Phase, named: dict[str, Let | Accumulate]
+) -> tuple[Let | Accumulate, ...]:
+    """What names the values of earlier passes that this one needs: scans run again, too."""
+    own = {name for name, statement in named.items() if statement in phase.statements}
     needed: set[str] = set()
     stack = list(phase.restores)
     while stack:
@@ -68,15 +80,14 @@ def _computed_again(phase: Phase, lets: dict[str, Let]) -> tuple[Let, ...]:
         if name in needed or name in own:
             continue
         needed.add(name)
-        for value in post_order([lets[name].value]):
-            other = lets.get(value.name) if isinstance(value, Local) else None
-            if other is not None and other.domain is Domain.INNER:
-                stack.append(other.name)
-    return tuple(let for name, let in lets.items() if name in needed)
+        for value in post_order([named[name].value]):
+            if isinstance(value, Local) and value.name in named:
+                stack.append(value.name)
+    return tuple(dict.fromkeys(named[name] for name in named if name in needed))
 
 
-def _require_unchanged(again: tuple[Let, ...], stored: set[str]) -> None:
-    for load in loads_of([let.value for let in again]):
+def _require_unchanged(again: Sequence[Let | Accumulate], stored: set[str]) -> None:
+    for load in loads_of([statement.value for statement in again]):
         if load.buffer in stored:
             raise UnsupportedKernelError(
                 f"{load.buffer} is overwritten before the last use of its old values, "

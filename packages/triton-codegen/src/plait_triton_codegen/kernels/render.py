@@ -13,6 +13,7 @@ from plait_scheduler import (
     Domain,
     Kernel,
     Let,
+    Param,
     Reduce,
     RenderedKernel,
     Statement,
@@ -27,10 +28,26 @@ from plait_triton_codegen.kernels.literals import cast
 from plait_triton_codegen.kernels.loops import Loop, loops
 from plait_triton_codegen.kernels.operations import TRITON_DTYPES, kind_of
 from plait_triton_codegen.kernels.reductions import ReductionRule, reduction_rule
-from plait_triton_codegen.kernels.scans import joining_function, scanned_rows
+from plait_triton_codegen.kernels.scans import (
+    first_states,
+    joined_states,
+    joining_function,
+    names_of_states,
+    scanned_rows,
+)
+from plait_triton_codegen.kernels.scatters import (
+    combining_line,
+    computed_axes,
+    in_any_order,
+    is_scatter,
+)
 from plait_triton_codegen.kernels.source import IMPORTS, HostKernel, TritonKernelSource
 from plait_triton_codegen.kernels.space import FlatKernel, flatten, fresh, taken_names
-from plait_triton_codegen.kernels.tiles import ONLINE_STAGES, Tile, choose_tile
+from plait_triton_codegen.kernels.tiles import (
+    ONLINE_STAGES,
+    Tile,
+    choose_tile,
+)
 from plait_triton_codegen.kernels.values import Term, ValueWriter
 from plait_triton_codegen.options import TritonOptions
 from plait_utils import get_logger
@@ -49,14 +66,15 @@ def render_kernel(
 
     `shared_bytes` is the shared memory that a program may have, for kernels that choose by it.
 
-    Raises UnsupportedKernelError for what Triton cannot express: complex numbers, and
-    rows that do not fit in registers and are overwritten before their last use.
+    Raises UnsupportedKernelError for what Triton cannot express: complex numbers, what has no
+    atomic operation, and rows that do not fit in registers and are overwritten before their last
+    use.
     """
     attend = attention_of(kernel)
     if attend is not None:
         return _attention(kernel, attend, options or TritonOptions(), tile, shared_bytes)
-    if any(isinstance(s, Store) and s.kind is not None for s in kernel.statements):
-        raise UnsupportedKernelError("what writes at computed places has no Triton form yet")
+    if is_scatter(kernel):
+        kernel = in_any_order(kernel)
     return _Renderer(kernel, options or TritonOptions(), tile).source()
 
 
@@ -179,6 +197,9 @@ class _Renderer:
         param = next(p for p in self.kernel.params if p.name == statement.param)
         inner = self.flat.tiled or statement.domain is Domain.INNER
         domain = _BOTH if inner else frozenset("x")
+        if statement.kind is not None:
+            self._combine(statement, term, param, domain)
+            return
         offset = writer.index(param.layout.linear(statement.plain_index))
         mask = writer.mask(domain)
         needed = domain & (term.axes | (mask.axes if mask else frozenset()))
@@ -186,6 +207,17 @@ class _Renderer:
         pointer = writer.pointer(param.name, offset, domain if whole else frozenset())
         guard = f", {mask.text}" if mask else ""
         writer.lines.append(f"tl.store({pointer}, {term.text}{guard})")
+
+    def _combine(self, store: Store, term: Term, param: Param, domain: frozenset[str]) -> None:
+        """A line that combines a value with what is at its place, at each point of its own."""
+        writer = self.writer
+        parts = [writer.index(param.layout.linear(store.plain_index))]
+        for axis, at in computed_axes(store):
+            parts.append(writer.strided(writer.locals[at.name], param.layout.stride[axis]))
+        pointer = writer.pointer(param.name, writer.total(parts), domain)
+        mask = writer.mask(domain)
+        text = None if mask is None else mask.text
+        writer.lines.append(combining_line(store, pointer, term.text, text))
 
     def _block(self, term: Term) -> str:
         """A value as a whole block of rows."""
@@ -238,6 +270,9 @@ class _Renderer:
                 continue
             reduces = [s for s in step.statements if isinstance(s, Reduce)]
             finish = [self._accumulator(reduce, step.largest) for reduce in reduces]
+            for scan in (s for s in step.statements if isinstance(s, Accumulate)):
+                self.writer.taken |= names_of_states(scan)
+                self.writer.lines += first_states(scan)
             self._flush(1)
             self._loop(step)
             for end in finish:
@@ -275,7 +310,8 @@ class _Renderer:
             if isinstance(statement, Reduce):
                 self._accumulate(statement, loop.largest)
             elif isinstance(statement, Accumulate):
-                raise UnsupportedKernelError("a scan of rows too long for registers")
+                self._scan(statement)
+                writer.lines += joined_states(self.flat, statement)
             else:
                 self._let_or_store(statement)
         self.body.append(f"    for start in {self._turns(loop, extent)}:")

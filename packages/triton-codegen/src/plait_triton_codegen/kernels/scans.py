@@ -1,4 +1,12 @@
-"""Scans in Triton: a function that joins two states, and the call that scans a block of rows."""
+"""Scans in Triton: a function that joins two states, and the call that scans a block of rows.
+
+Rows too long for registers are scanned block by block, and what a block ends with joins the next:
+
+    for start in range(0, 100000, RBLOCK):
+        t1 = tl.associative_scan(..., 1, k_join_t1)
+        t1 = tl.where(start > 0, k_join_t1(t1_last, t1), t1)
+        t1_last = device.row_last(t1)
+"""
 
 from __future__ import annotations
 
@@ -50,6 +58,30 @@ def scanned_rows(
     given = texts[0] if len(parts) == 1 else f"({', '.join(texts)})"
     call = f"tl.associative_scan({given}, 1, {joining_name(flat, scan)})"
     return f"{', '.join(scan.names)} = {call}"
+
+
+def first_states(scan: Accumulate) -> list[str]:
+    """Lines before a loop that scans blocks: the states that no block has ended with yet."""
+    return [
+        f"{name}_last = tl.full([XBLOCK, 1], 0, {TRITON_DTYPES[part.dtype]})"
+        for name, part in zip(scan.names, components(scan.value), strict=True)
+    ]
+
+
+def joined_states(flat: FlatKernel, scan: Accumulate) -> list[str]:
+    """Lines in such a loop, after the one that scans a block: the states of the whole row."""
+    last = [f"{name}_last" for name in scan.names]
+    joined = [f"{name}_joined" for name in scan.names]
+    call = f"{joining_name(flat, scan)}({', '.join((*last, *scan.names))})"
+    lines = [f"{', '.join(joined)} = {call}"]
+    for name, whole in zip(scan.names, joined, strict=True):
+        lines.append(f"{name} = tl.where(start > 0, {whole}, {name})")
+    return [*lines, *(f"{name}_last = device.row_last({name})" for name in scan.names)]
+
+
+def names_of_states(scan: Accumulate) -> set[str]:
+    """What these lines name."""
+    return {f"{name}_{suffix}" for name in scan.names for suffix in ("last", "joined")}
 
 
 def _typed(term: Term, dtype: DType) -> Term:

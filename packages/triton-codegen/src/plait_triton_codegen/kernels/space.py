@@ -118,7 +118,7 @@ def flatten(kernel: Kernel) -> FlatKernel:
     for statement in kernel.statements:
         value = rewrite(statement.value, lambda _: None, index, memo)
         if isinstance(statement, Store):
-            moved = tuple(index(at) for at in statement.plain_index)
+            moved = tuple(index(at) if isinstance(at, IndexExpr) else at for at in statement.index)
             statements.append(replace(statement, value=value, index=moved))
         else:
             statements.append(replace(statement, value=value))

@@ -7,7 +7,7 @@ in registers while they fit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from plait_ir_lowering import Load, Local, post_order
 from plait_scheduler import Accumulate, Domain, Let, Reduce
@@ -18,6 +18,8 @@ from plait_triton_codegen.options import TritonOptions
 
 FULL_GRID = 264
 """Programs that keep a large GPU busy: two for each multiprocessor."""
+MOST_PROGRAMS = 2**31 - 1
+"""Programs that one launch takes."""
 THREADS_PER_WARP = 32
 VECTOR_BYTES = 16
 MAX_WARPS = 16
@@ -31,6 +33,10 @@ reads them once, and once more to write, is faster."""
 ONLINE_WARPS = 4
 ONLINE_STAGES = 3
 """Blocks of a row that is read once which are on their way at the same time."""
+SCANNED_ROW = 4096
+"""Longer rows are scanned block by block."""
+SCANNED_BLOCK = 4096
+"""For a state of 4 bytes; smaller for larger ones, of which a thread has half as many."""
 COLUMN_BYTES = 128
 """Bytes of one row that a program reads where rows are reduced down their columns."""
 COLUMN_TILE = 2048
@@ -57,13 +63,28 @@ class Tile:
 
 def choose_tile(flat: FlatKernel, options: TritonOptions) -> Tile:
     """The tile for a kernel; see the module's text."""
+    tile = _chosen(flat, options)
+    while programs_of(flat, tile) > MOST_PROGRAMS:
+        tile = replace(tile, xblock=2 * tile.xblock)
+    return tile
+
+
+def programs_of(flat: FlatKernel, tile: Tile) -> int:
+    """How many programs carry a kernel out; 0 where only the call knows."""
+    xnumel, rnumel = flat.xnumel, flat.rnumel if flat.tiled else 1
+    if xnumel is None or rnumel is None:
+        return 0
+    return -(-xnumel // tile.xblock) * (-(-rnumel // tile.rblock) if flat.tiled else 1)
+
+
+def _chosen(flat: FlatKernel, options: TritonOptions) -> Tile:
     if flat.r is None:
         return _pointwise(flat)
     if flat.tiled:
         return Tile(_side(flat.xnumel), _side(flat.rnumel), TRANSPOSE_WARPS, True)
     rnumel = flat.rnumel
     if any(isinstance(statement, Accumulate) for statement in flat.kernel.statements):
-        return _scanned(flat, rnumel, options)
+        return _scanned(flat, rnumel, min(options.max_persistent, SCANNED_ROW))
     if _is_column(flat):
         return _column(flat)
     online = _online_row(flat)
@@ -114,16 +135,28 @@ def _persistent_row(flat: FlatKernel, rnumel: int) -> Tile | None:
     return Tile(xblock, rblock, _warps(xblock * rblock, usual, MAX_WARPS), True)
 
 
-def _scanned(flat: FlatKernel, rnumel: int | None, options: TritonOptions) -> Tile:
-    """Rows that are scanned are whole in one block."""
-    if rnumel is None or rnumel > options.max_persistent:
-        raise UnsupportedKernelError("a scan of rows that may be too long for registers")
-    tile = None if _is_column(flat) else _persistent_row(flat, rnumel)
-    if tile is not None:
-        return tile
-    rblock = power_of_two(rnumel)
-    xblock = max(min(COLUMN_TILE // rblock, _column(flat).xblock), 1)
-    return Tile(xblock, rblock, _warps(xblock * rblock, LOOPED_ELEMENTS, MAX_WARPS), True)
+def _scanned(flat: FlatKernel, rnumel: int | None, longest: int) -> Tile:
+    """Rows that are scanned are whole in one block up to `longest` elements."""
+    whole = rnumel is not None and rnumel <= longest
+    if _is_column(flat):
+        tile = _column(flat)
+        if rnumel is None or not whole or tile.rblock >= power_of_two(rnumel):
+            return replace(tile, persistent=tile.persistent and whole)
+        rblock = power_of_two(rnumel)
+        xblock = max(min(COLUMN_TILE // rblock, tile.xblock), 1)
+        return Tile(xblock, rblock, _warps(xblock * rblock, LOOPED_ELEMENTS, MAX_WARPS), True)
+    row = _persistent_row(flat, rnumel) if rnumel is not None and whole else None
+    if row is not None:
+        return row
+    larger = max(power_of_two(_state_bytes(flat)) // 4, 1)
+    rblock, per_thread = SCANNED_BLOCK // larger, LOOPED_ELEMENTS // min(larger, 2)
+    return Tile(1, rblock, _warps(rblock, per_thread, MAX_WARPS), False)
+
+
+def _state_bytes(flat: FlatKernel) -> int:
+    """Bytes that the scans of a kernel carry from point to point."""
+    scans = (s for s in flat.kernel.statements if isinstance(s, Accumulate))
+    return sum(local.dtype.itemsize for scan in scans for local in scan.locals)
 
 
 def _online_row(flat: FlatKernel) -> Tile | None:

@@ -153,6 +153,18 @@ class ValueWriter:
             return param
         return f"{param} + ({text})" if " " in text else f"{param} + {text}"
 
+    def strided(self, place: Term, stride: IndexExpr) -> Term:
+        """A coordinate times the stride of its dimension."""
+        step = self.index(stride)
+        text = place.grouped() + ("" if step.text == "1" else f" * {step.grouped()}")
+        return Term(text, place.axes)
+
+    def total(self, terms: Sequence[Term]) -> Term:
+        """The sum of parts of an offset."""
+        found = [term for term in terms if term.text != "0"] or [Term("0")]
+        axes = frozenset[str]().union(*(term.axes for term in found))
+        return Term(" + ".join(term.text for term in found), axes)
+
     def _remember(self, key: object, term: Term) -> Term:
         known = self.outside if self.inside is None else self.inside
         known[key] = term
@@ -320,15 +332,11 @@ class ValueWriter:
             if isinstance(at, IndexExpr):
                 plain = plain + at * stride
             else:
-                place, step = self._term(at, guard), self.index(stride)
-                text = place.grouped() + ("" if step.text == "1" else f" * {step.grouped()}")
-                indirect.append(Term(text, place.axes))
-        offset = self.index(plain)
-        terms = [term for term in (*indirect, offset) if term.text != "0"] or [Term("0")]
-        axes = frozenset[str]().union(*(term.axes for term in terms))
+                indirect.append(self.strided(self._term(at, guard), stride))
+        place = self.total([*indirect, self.index(plain)])
+        axes = place.axes
         mask = self.mask(axes, guard)
         needed = frozenset[str]() if mask is None else mask.axes
-        place = Term(" + ".join(term.text for term in terms), axes)
         pointer = self.pointer(param.name, place, needed)
         arguments = [pointer, *([mask.text] if mask else []), *self._eviction(load, axes | needed)]
         return Term(f"tl.load({', '.join(arguments)})", axes | needed)

@@ -1,0 +1,100 @@
+"""Which programs of a GPU cannot be recorded as CUDA graphs, and what is told of these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from plait_cpp_codegen import DeviceGraphs, DeviceKernel
+from plait_cpp_codegen.device_graphs import Use, buffer_uses, graph_refusal
+from plait_ir_lowering import LoweringOptions, lower
+from plait_scheduler import Program, parse_program, schedule
+
+
+def _program(function, *inputs: Tensor, mutations: Mapping[int, int] | None = None) -> Program:
+    traced = make_fx(function, tracing_mode="fake")(*inputs)
+    options = LoweringOptions(own_products=False)
+    return schedule(lower(traced, options=options, mutations=mutations))
+
+
+ATTENTION = """\
+program attention()
+  inputs q
+  arena 0
+  buffer q: f32[2, 4, 32, 64] on cuda:0 = input 0
+  buffer out: f32[2, 4, 32, 64] on cuda:0 = extern
+  steps
+    call new(out, _, _, _) = aten::_scaled_dot_product_efficient_attention(q, q, q, None, False, 0.0, True, None)
+    return out
+"""  # noqa: E501
+
+
+def _kernels(program: Program, checks: int = 0) -> dict[str, DeviceKernel]:
+    return {
+        kernel.name: DeviceKernel(kernel.name, b"", 32, 0, (), checks=checks)
+        for kernel in program.kernels
+    }
+
+
+def test_random_numbers_are_no_part_of_a_graph() -> None:
+    program = _program(lambda x: (x + torch.rand_like(x),), torch.ones(8))
+    reason = graph_refusal(program, _kernels(program))
+    assert reason is not None
+    assert "draws random numbers" in reason
+
+
+def test_calls_of_python_are_no_part_of_a_graph() -> None:
+    with torch.library._scoped_library("plait_graph_tests", "DEF") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x * 2, "CPU")
+        library.impl("twice", lambda x: torch.empty_like(x), "Meta")
+        program = _program(lambda x: (torch.ops.plait_graph_tests.twice(x),), torch.ones(8))
+        assert graph_refusal(program, _kernels(program)) == (
+            "plait_graph_tests::twice is called from Python"
+        )
+
+
+def test_a_change_of_an_input_must_not_come_behind_a_check() -> None:
+    def update(state, table, ids):
+        return (state + F.embedding(ids, table).sum(0),)
+
+    inputs = torch.zeros(4), torch.ones(5, 4), torch.tensor([0, 4])
+    program = _program(update, *inputs, mutations={0: 0})
+    assert graph_refusal(program, _kernels(program)) is None
+    assert "checking indices" in str(graph_refusal(program, _kernels(program, checks=1)))
+    plain = _program(update, *inputs)
+    assert graph_refusal(plain, _kernels(plain, checks=1)) is None
+
+
+def test_reasons_and_recordings_are_told() -> None:
+    graphs = DeviceGraphs(0, "model")
+    assert str(graphs) == "CUDA graphs: none recorded"
+    graphs.recorded(2)
+    assert str(graphs) == "CUDA graphs: 1 recorded, 2 inputs and outputs copied"
+    graphs.refused(RuntimeError("out of memory"))
+    assert graphs.reason == "out of memory"
+    assert str(graphs).endswith("; out of memory")
+
+
+def test_attention_draws_for_its_dropout_alone() -> None:
+    program = parse_program(ATTENTION)
+    assert graph_refusal(program, _kernels(program)) is None
+    dropping = parse_program(ATTENTION.replace("False, 0.0,", "False, 0.5,"))
+    assert "draws random numbers" in str(graph_refusal(dropping, _kernels(dropping)))
+
+
+def test_what_uses_inputs_and_outputs() -> None:
+    def program(state, x, y):
+        new = state + y
+        return new, x @ new, y.exp(), x[:2] * 2
+
+    inputs = torch.zeros(96, 96), torch.ones(96, 96), torch.ones(96)
+    uses = buffer_uses(_program(program, *inputs))
+    kernels, calls = Use.KERNELS, Use.CALLS
+    assert [*uses] == [kernels, calls, kernels, calls, calls, kernels, kernels]
+    changed = buffer_uses(_program(lambda s, x: (s @ x,), *inputs[:2], mutations={0: 0}))
+    assert [*changed] == [Use.WRITING_CALLS, calls]

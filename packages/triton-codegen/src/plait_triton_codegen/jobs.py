@@ -1,0 +1,122 @@
+"""One kernel to compile, and Triton's compiler for it.
+
+Processes that only compile load this file too, by `worker.py`: it needs nothing but Triton.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import linecache
+import re
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+_IMPORTS = (
+    "import triton",
+    "import triton.language as tl",
+    "from plait_triton_codegen import device",
+)
+_ENTRY = re.compile(r"\.entry\s+\w+\s*\((.*?)\)", re.DOTALL)
+_MOST_UNUSED = 2
+"""Pointers to memory for scratch that Triton adds to the arguments."""
+
+
+class UnknownLaunchError(Exception):
+    """Machine code that would have to be launched in a way that is not known."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KernelJob:
+    """A kernel to compile: all that its machine code depends on, beside versions."""
+
+    name: str
+    """The `@triton.jit` function."""
+    text: str
+    """Its source, without imports."""
+    signature: tuple[tuple[str, str], ...]
+    """Arguments with their Triton types, such as ("p0", `"*fp32"`)."""
+    constants: tuple[tuple[str, int], ...]
+    """Values of the compile-time arguments."""
+    aligned: tuple[int, ...]
+    """The arguments that are divisible by 16 bytes."""
+    num_warps: int
+    capability: int
+    """The GPU's, such as 90."""
+
+    def to_json(self) -> bytes:
+        return json.dumps(dataclasses.asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> KernelJob:
+        """The job that :meth:`to_json` has written."""
+        facts: dict[str, Any] = json.loads(data)
+        for field in ("signature", "constants"):
+            facts[field] = tuple((str(name), value) for name, value in facts[field])
+        return cls(**{**facts, "aligned": tuple(facts["aligned"])})
+
+
+def compiled(job: KernelJob) -> Any:
+    """Triton's `CompiledKernel`. Raises what Triton raises."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    constants = dict(job.constants)
+    with _function(job) as function:
+        source = ASTSource(
+            fn=function,
+            signature={**dict(job.signature), **dict.fromkeys(constants, "constexpr")},
+            constexprs=constants,
+            attrs={(n,): [["tt.divisibility", 16]] for n in job.aligned},
+        )
+        return triton.compile(
+            source,
+            target=GPUTarget("cuda", job.capability, 32),
+            options={"num_warps": job.num_warps, "enable_fp_fusion": False},
+        )
+
+
+def compiled_in_scratch(job: KernelJob) -> Any:
+    """The same, where Triton's own cache is a folder that is thrown away: for processes that do
+    nothing else, and for where the user's cannot be written."""
+    import triton
+
+    knobs = triton.knobs.cache
+    with tempfile.TemporaryDirectory(prefix="plait-triton-") as folder, knobs.scope():
+        knobs.dir = folder
+        return compiled(job)
+
+
+def machine_code(job: KernelJob, made: Any) -> bytes:
+    """How a compiled kernel is launched, in a line of JSON, and its image.
+
+    Raises UnknownLaunchError.
+    """
+    facts = made.metadata
+    scratch = (getattr(facts, f"{kind}_scratch_size", 0) for kind in ("global", "profile"))
+    entry = _ENTRY.search(made.asm["ptx"])
+    unused = entry[1].count(".param") - len(job.signature) if entry else -1
+    known = not any(scratch) and 0 <= unused <= _MOST_UNUSED
+    if not known or getattr(facts, "num_ctas", 1) != 1:
+        raise UnknownLaunchError(f"this Triton launches {job.name} in a way that is not known")
+    head = json.dumps([facts.name, int(facts.num_warps) * 32, int(facts.shared)])
+    return head.encode() + b"\n" + bytes(made.asm["cubin"])
+
+
+@contextlib.contextmanager
+def _function(job: KernelJob) -> Iterator[Any]:
+    """The kernel's function, whose lines Python finds although they are in no file."""
+    text = "\n".join([*_IMPORTS, "", "", job.text, ""])
+    file = f"plait_kernel_{hashlib.sha256(text.encode()).hexdigest()[:16]}.py"
+    lines = text.splitlines(keepends=True)
+    names: dict[str, Any] = {"__name__": f"plait_kernel_{job.name}", "__file__": file}
+    linecache.cache[file] = len(text), None, lines, file
+    try:
+        exec(compile(text, file, "exec"), names)
+        yield names[job.name]
+    finally:
+        linecache.cache.pop(file, None)

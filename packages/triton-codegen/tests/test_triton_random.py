@@ -1,0 +1,57 @@
+"""Random numbers by counters: in kernels those of `plait_utils.counters`, to the bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from triton_checks import DEVICE, gpu_program
+
+from plait_triton_codegen import build
+from plait_utils import DiskCache
+from plait_utils.counters import BITS, NORMAL, UNIFORM
+
+KEYS = (0, 1, -1, 2**63 - 1, -(2**63), 0x1234_5678_9ABC_DEF0)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> DiskCache:
+    return DiskCache(tmp_path)
+
+
+def _drawn(cache: DiskCache, function, key: int, *others: torch.Tensor) -> torch.Tensor:
+    given = [torch.tensor([key]), *others]
+    executable = build(gpu_program(function, *given), cache=cache)
+    assert executable.metadata["launches"] == len(executable.kernels) == 1
+    (found,) = executable(*(x.to(DEVICE) for x in given))
+    return found.cpu()
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_bits(cache: DiskCache, key: int) -> None:
+    found = _drawn(cache, lambda key: BITS(key, [7, 50]), key)
+    assert torch.equal(found, BITS(torch.tensor([key]), [7, 50]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_uniform_numbers(cache: DiskCache, dtype: torch.dtype) -> None:
+    found = _drawn(cache, lambda key: UNIFORM(key, [300], dtype), KEYS[-1])
+    assert torch.equal(found, UNIFORM(torch.tensor([KEYS[-1]]), [300], dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_normal_numbers(cache: DiskCache, dtype: torch.dtype) -> None:
+    found = _drawn(cache, lambda key: NORMAL(key, [300], dtype), KEYS[-1])
+    expected = NORMAL(torch.tensor([KEYS[-1]]), [300], dtype)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_dropout_is_part_of_its_neighbours_kernel(cache: DiskCache) -> None:
+    def program(key, x, y):
+        kept = UNIFORM(key, x.shape, torch.float32) < 0.75
+        return (x * y).relu() * kept * (1 / 0.75) + y
+
+    x, y = torch.randn(40, 30), torch.randn(40, 30)
+    found = _drawn(cache, program, 5, x, y)
+    torch.testing.assert_close(found, program(torch.tensor([5]), x, y))
