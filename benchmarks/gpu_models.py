@@ -14,7 +14,7 @@ import copy
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -231,7 +231,7 @@ def wanted_of(model: nn.Module, inputs: tuple[Tensor, ...], trains: bool) -> Ten
     return judged(step(wide, wide, given, trains), wide, trains)
 
 
-def measured(name: str) -> dict[str, dict[str, Any]]:
+def measured(name: str, systems: Sequence[str] = SYSTEMS) -> dict[str, dict[str, Any]]:
     """By system: milliseconds of the host and in whole, seconds of the first call, the error, and
     gigabytes that a call needs."""
     torch.manual_seed(0)
@@ -240,7 +240,7 @@ def measured(name: str) -> dict[str, dict[str, Any]]:
     wanted = wanted_of(model, inputs, trains)
     found: dict[str, dict[str, Any]] = {}
     calls: dict[str, Callable[[], object]] = {}
-    for system in SYSTEMS:
+    for system in systems:
         started = time.perf_counter()
         function = _compiled(system, model)
         result = step(function, model, inputs, trains).clone()
@@ -264,7 +264,7 @@ def measured(name: str) -> dict[str, dict[str, Any]]:
     slowest = max(seconds_of(call, 3)[1] for call in calls.values())
     count = max(min(_CALLS, int(_TURN_SECONDS / slowest)), 1)
     turns = [{by: seconds_of(call, count) for by, call in calls.items()} for _ in range(_TURNS)]
-    for system in SYSTEMS:
+    for system in systems:
         for place, field in enumerate(("host_ms", "whole_ms")):
             found[system][field] = 1e3 * statistics.median(turn[system][place] for turn in turns)
     return found
@@ -282,7 +282,8 @@ _FIELDS = {
 
 def markdown(results: dict[str, dict[str, dict[str, Any]]]) -> str:
     """The table, and where it was measured."""
-    columns = [f"{system}: {title}" for title, _ in _FIELDS.values() for system in SYSTEMS]
+    systems = [*next(iter(results.values()))]
+    columns = [f"{system}: {title}" for title, _ in _FIELDS.values() for system in systems]
     lines = [
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}; float32 unless told.",
         "",
@@ -293,7 +294,7 @@ def markdown(results: dict[str, dict[str, dict[str, Any]]]) -> str:
         cells = [
             format(made[system][field], form)
             for field, (_, form) in _FIELDS.items()
-            for system in SYSTEMS
+            for system in systems
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -302,12 +303,13 @@ def markdown(results: dict[str, dict[str, dict[str, Any]]]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_models", description=__doc__)
     parser.add_argument("programs", nargs="*", help="parts of names; all if none")
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS)
     parser.add_argument("--markdown", type=Path, help="write the table to this file")
     options = parser.parse_args()
     chosen = [name for name in CASES if any(part in name for part in options.programs or [""])]
     results = {}
     for name in chosen:
-        results[name] = measured(name)
+        results[name] = measured(name, options.systems)
         print(markdown({name: results[name]}).splitlines()[-1], flush=True)
         torch.compiler.reset()
         torch.cuda.empty_cache()
