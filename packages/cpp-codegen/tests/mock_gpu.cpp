@@ -281,7 +281,14 @@ EXPORT int aoti_torch_empty_strided(int64_t rank, const int64_t* sizes, const in
 EXPORT int torch_from_blob(void* data, int64_t rank, const int64_t* sizes, const int64_t* strides, int64_t offset, int32_t type, int32_t, int32_t, void** tensor,
                            int32_t layout, const uint8_t* more, int64_t count, void (*drop)(void*, void*), void* owner) {
   if (lacks_memory()) return 1;
-  return from_blob(data, rank, sizes, strides, offset, type, 0, -1, tensor, layout, more, count, drop, owner);
+  struct Owner { void (*drop)(void*, void*); void* owner; Stream* stream; };
+  auto last = [](void* data, void* of) {  // the host's memory, which what was launched may still read
+    const Owner it = *(Owner*)of;
+    drain(*it.stream);
+    it.drop(data, it.owner);
+    delete (Owner*)of;
+  };
+  return from_blob(data, rank, sizes, strides, offset, type, 0, -1, tensor, layout, more, count, last, new Owner{drop, owner, current});
 }
 EXPORT int aoti_torch_create_tensor_from_blob(void* data, int64_t rank, const int64_t* sizes, const int64_t* strides, int64_t offset, int32_t type, int32_t, int32_t, void** tensor) {
   if (lacks_memory()) return 1;
@@ -299,13 +306,19 @@ EXPORT int aoti_torch_cuda_mm_out(void* out, void* left, void* right) {
   }});
   return 0;
 }
-EXPORT int aoti_torch_cuda_cumsum(void* self, int64_t dim, int32_t*, void** result) {
+// New memory of the GPU for a tensor like another.
+namespace {
+int empty_like(void* self, void** result) {
   int64_t rank, *sizes, *strides; int32_t type;
   torchs<int(void*, int64_t*)>("aoti_torch_get_dim")(self, &rank);
   torchs<int(void*, int64_t**)>("aoti_torch_get_sizes")(self, &sizes);
   torchs<int(void*, int64_t**)>("aoti_torch_get_strides")(self, &strides);
   torchs<int(void*, int32_t*)>("aoti_torch_get_dtype")(self, &type);
-  if (int error = aoti_torch_empty_strided(rank, sizes, strides, type, 1, 0, result)) return error;
+  return aoti_torch_empty_strided(rank, sizes, strides, type, 1, 0, result);
+}
+}  // namespace
+EXPORT int aoti_torch_cuda_cumsum(void* self, int64_t dim, int32_t*, void** result) {
+  if (int error = empty_like(self, result)) return error;
   submit(*current, {OPERATOR, nullptr, 0, {}, [self = share(self), made = share(*result), dim] {
     void* sums = nullptr;
     torchs<int(void*, int64_t, int32_t*, void**)>("aoti_torch_cpu_cumsum")(self.get(), dim, nullptr, &sums);
@@ -314,12 +327,17 @@ EXPORT int aoti_torch_cuda_cumsum(void* self, int64_t dim, int32_t*, void** resu
   }});
   return 0;
 }
+// Of operators that give a tensor.
 EXPORT int torch_call_dispatcher(const char* name, const char* overload, uint64_t* stack, uint64_t version) {
   if (!current->graph) drain(*current);
   const int error = torchs<decltype(torch_call_dispatcher)>("torch_call_dispatcher")(name, overload, stack, version);
-  if (error || !current->graph) return error;
-  delete_handle((void*)stack[0]);  // as an operator that waits for the stream, which fails in a capture
-  return 1;
+  if (error) return error;
+  void *given = (void*)stack[0], *made = nullptr;
+  const int failed = current->graph || empty_like(given, &made);  // operators that wait for the stream fail in a capture
+  if (!failed) aoti_torch_copy_(made, given, 0);
+  stack[0] = (uint64_t)made;
+  delete_handle(given);
+  return failed;
 }
 EXPORT int aoti_torch_get_current_cuda_stream(int32_t, void** stream) { *stream = current == &default_stream ? nullptr : current; return 0; }
 EXPORT int cudaGetLastError() { return 0; }

@@ -37,7 +37,10 @@ def _exchange_table(gpu: ctypes.CDLL) -> object:
     capsule = torch.Tensor.__dlpack_c_exchange_api__
     pointer, new = ctypes.pythonapi.PyCapsule_GetPointer, ctypes.pythonapi.PyCapsule_New
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    new.restype, new.argtypes = (
+        ctypes.py_object,
+        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p],
+    )
     table = gpu.mock_exchange(ctypes.c_void_p(pointer(capsule, _CAPSULE)))
     return new(table, _CAPSULE, None)
 
@@ -102,7 +105,9 @@ def built(
         assert otherwise is not None, "inputs are not aligned"
         return otherwise(*inputs)
 
-    host = build_device_host(program, kernels, lambda: codes, lambda _: run_otherwise, graphs=graphs)
+    host = build_device_host(
+        program, kernels, lambda: codes, lambda _: run_otherwise, graphs=graphs
+    )
     return host.run
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import threading
@@ -18,6 +19,8 @@ from torch import Tensor
 from plait_scheduler import parse_program
 
 LAZY = os.environ.get("MOCK_GPU_LAZY") == "1"
+FAILURES = range(2, 300, 4) if LAZY else range(1, 300, 2)
+"""Which calls of the driver or allocations fail in turns, where programs are built for each."""
 MANY = """\
 program many()
   inputs x, w
@@ -69,7 +72,9 @@ program many()
     free r
     return y, m.view([32, 64], [64, 1], 2048), s
 """
-RECORDED = MANY.replace("call new(r) = aten::roll(c, [1], [0])", "call new(r) = aten::cumsum(c, 1, None)")
+RECORDED = MANY.replace(
+    "call new(r) = aten::roll(c, [1], [0])", "call new(r) = aten::cumsum(c, 1, None)"
+)
 MANY_KERNELS = {"twice": (4, 0), "spread": (512, 0), "more": (1, 0), "first": (1, 0), "sum": (4, 0)}
 GATHER = """\
 program gather(s in 1..1000)
@@ -101,9 +106,11 @@ program gather(s in 1..1000)
 """
 S = parse_program(GATHER).buffers[0].layout.size[0]
 GATHER_KERNELS = {"taken": (S, 1), "rows": (S, 0), "halve": (S, 0)}
-UPDATE = GATHER.replace("    return y", "    copyback table = y\n    return").replace(
-    "y: f32[s, 16] on cuda:0 = output", "y: f32[s, 16] on cuda:0 = arena 1024*s"
-).replace("arena 4*s", "arena 2048*s")
+UPDATE = (
+    GATHER.replace("    return y", "    copyback table = y\n    return")
+    .replace("y: f32[s, 16] on cuda:0 = output", "y: f32[s, 16] on cuda:0 = arena 1024*s")
+    .replace("arena 4*s", "arena 2048*s")
+)
 IN_PLACE = """\
 program in_place()
   inputs state, w
@@ -120,6 +127,10 @@ program in_place()
     launch halve(state)
     return m
 """
+
+
+gc.collect()
+gc.freeze()  # tests collect what they leave, many times
 
 
 @pytest.fixture(autouse=True)
@@ -159,6 +170,13 @@ def check(got, wanted) -> None:
         torch.testing.assert_close(one, other)
 
 
+def new_stream() -> int | None:
+    stream = ctypes.c_void_p()
+    GPU.mock_set_context(True)
+    assert not GPU.cuStreamCreate(ctypes.byref(stream), 0)
+    return stream.value
+
+
 def in_threads(work: Callable[[int], None], count: int = 8) -> None:
     wrong: list[BaseException] = []
 
@@ -195,20 +213,21 @@ def test_results_are_right_and_memory_returns() -> None:
 
 def test_thousands_of_calls_in_threads_leave_nothing() -> None:
     before = alive()
-    run = built(MANY, MANY_KERNELS)
+    programs = [built(MANY, MANY_KERNELS)]
     given = [matrices() for _ in range(8)]
     wanted = [many(*each) for each in given]
 
     def work(number: int) -> None:
         GPU.mock_set_context(False)  # a thread that has not used the GPU
+        GPU.mock_set_stream(new_stream() if number > 3 else None)
         for turn in range(40):
-            got = run(*given[number])
+            got = programs[0](*given[number])
             if turn % 10 == 0:
                 check(got, wanted[number])
         check(got, wanted[number])
 
     in_threads(work)
-    del run
+    programs.clear()
     gc.collect()
     assert alive() == before
 
@@ -247,7 +266,7 @@ def test_each_of_the_calls_at_once_has_its_own_report() -> None:
         table, places = given[number]
         for _ in range(100):
             if number % 2:
-                with pytest.raises(IndexError, match="index 1[0-9]{2} is out of bounds"):
+                with pytest.raises(IndexError, match=r"index 1\d\d is out of bounds"):
                     run(table, places.abs() + 100)
             else:
                 got = run(table, places)
@@ -327,7 +346,7 @@ def test_failures_of_the_driver_are_errors_and_leave_nothing(name: str, what: st
     text, kernels, inputs, eager = PROGRAMS[name]
     before = alive()
     run, given = built(text, kernels), [inputs(), inputs()]
-    assert failing_calls(run, eager, given, getattr(GPU, what)) > 1
+    assert failing_calls(run, eager, given, getattr(GPU, what)) >= 1
     for _ in range(70):  # no report is still taken
         run(*given[0])
     del run
@@ -337,13 +356,13 @@ def test_failures_of_the_driver_are_errors_and_leave_nothing(name: str, what: st
 
 def test_failures_while_a_program_is_loaded() -> None:
     before = alive()
-    for number in range(1, 100):
+    for number in FAILURES:
         GPU.mock_fail(number)
         run = None
         try:
             run = built(GATHER, GATHER_KERNELS)
         except Exception as error:
-            assert "CUDA error" in str(error) or "a failure for tests" in str(error), error
+            assert "a failure for tests" in str(error)  # noqa: PT017
         reached = not GPU.mock_fails()
         GPU.mock_fail(0)
         GPU.mock_set_context(True)
@@ -391,8 +410,11 @@ def test_a_call_waits_for_the_first_of_two_graphs() -> None:
         got = run(table, places)
         assert GPU.mock_waiting() == (2 if LAZY else 0)
         check(got, eager(table, places))
-        with pytest.raises(IndexError, match="index [23]\\d\\d is out of bounds for dimension with size 64"):
+        with pytest.raises(
+            IndexError, match=r"index [23]\d\d is out of bounds for dimension with size 64"
+        ):
             run(table, places + 300)
+        del got
 
 
 @pytest.mark.parametrize("name", ["recorded", "gather"])
@@ -402,6 +424,7 @@ def test_threads_that_call_a_recorded_program(name: str) -> None:
 
     def work(number: int) -> None:
         GPU.mock_set_context(False)
+        GPU.mock_set_stream(new_stream() if number > 3 else None)
         for turn in range(30):
             got = run(*given[number + turn % 3])
             if name == "gather" and number % 2:
@@ -415,7 +438,9 @@ def test_threads_that_call_a_recorded_program(name: str) -> None:
 @pytest.mark.parametrize("text", [IN_PLACE, UPDATE], ids=["in place", "behind a check"])
 def test_inputs_that_kernels_and_calls_change_are_changed_where_they_lie(text: str) -> None:
     graphs = Graphs(0)
-    run = built(text, {"halve": (256 if text is IN_PLACE else S, 0)} | PROGRAM_OF[text], graphs=graphs)
+    run = built(
+        text, {"halve": (256 if text is IN_PLACE else S, 0)} | PROGRAM_OF[text], graphs=graphs
+    )
     for _ in range(30):
         state, other = matrices() if text is IN_PLACE else tables(64)
         before = state.clone()
@@ -463,7 +488,7 @@ def test_failures_while_it_is_recorded_leave_plain_launches(name: str, what: str
     text, kernels, inputs, eager = PROGRAMS[name]
     given = [inputs() for _ in range(4)]
     before = alive()
-    for number in range(1, 300):
+    for number in FAILURES:
         graphs = Graphs(0)
         run = built(text, kernels, graphs=graphs)
         for each in given[:3]:
@@ -484,3 +509,23 @@ def test_failures_while_it_is_recorded_leave_plain_launches(name: str, what: str
         if not reached:
             break
     assert 2 < number < 299
+
+
+def test_within_a_graph_of_the_users_kernels_are_recorded_by_that() -> None:
+    run, eager, given, graphs = recorded("recorded")
+    before, own = graphs.recordings, new_stream()
+    stream, graph, executable = ctypes.c_void_p(own), ctypes.c_void_p(), ctypes.c_void_p()
+    GPU.mock_set_stream(own)
+    GPU.mock_set_pooled(True)
+    assert not GPU.cuStreamBeginCapture_v2(stream, 2)
+    got = run(*given[0])
+    assert not GPU.cuStreamEndCapture(stream, ctypes.byref(graph))
+    assert not GPU.cuGraphInstantiateWithFlags(ctypes.byref(executable), graph, 0)
+    GPU.mock_set_pooled(False)
+    for _ in range(3):
+        given[0][0].normal_()
+        assert not GPU.cuGraphLaunch(executable, stream)
+        check(got, eager(*given[0]))
+    GPU.mock_set_stream(None)
+    assert graphs.recordings == before
+    check(run(*given[1]), eager(*given[1]))
