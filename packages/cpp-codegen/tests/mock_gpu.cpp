@@ -249,12 +249,10 @@ namespace {
 void give_back(void*, void* of) {
   Block* block = (Block*)of;
   --blocks;
-  if (!block->pooled) {  // a graph may use it again, else
-    std::lock_guard<std::recursive_mutex> held(lock);
-    void* data = block->data; int64_t bytes = block->bytes;
-    enqueue(*block->stream, [=] { memset(data, 0xff, bytes); });
-    free_memory[{block->stream, bytes}].push_back(data);
-  }
+  void* data = block->data; int64_t bytes = block->bytes;
+  std::lock_guard<std::recursive_mutex> held(lock);
+  if (!block->pooled) enqueue(*block->stream, [=] { memset(data, 0xff, bytes); });  // else graphs use it, one after another
+  free_memory[{block->stream, bytes}].push_back(data);
   delete block;
 }
 bool lacks_memory() { return failing_memory && !--failing_memory; }
@@ -273,8 +271,8 @@ EXPORT int aoti_torch_empty_strided(int64_t rank, const int64_t* sizes, const in
   const int64_t item = torchs<size_t(int32_t)>("aoti_torch_dtype_element_size")(type), bytes = ((last + 1) * item + 511) / 512 * 512;
   std::lock_guard<std::recursive_mutex> held(lock);
   std::vector<void*>& unused = free_memory[{current, bytes}];
-  void* data = unused.empty() || pooled ? aligned_alloc(512, bytes) : unused.back();
-  if (!unused.empty() && !pooled) unused.pop_back(); else memset(data, 0xff, bytes);
+  void* data = unused.empty() ? memset(aligned_alloc(512, bytes), 0xff, bytes) : unused.back();
+  if (!unused.empty()) unused.pop_back();
   ++blocks;
   return from_blob(data, rank, sizes, strides, 0, type, 0, -1, tensor, 0, nullptr, 0, give_back, new Block{data, bytes, current, pooled});
 }

@@ -6,13 +6,12 @@ Tensors of the CPU are those of the GPU. Kernels are functions of mock_kernels.c
 from __future__ import annotations
 
 import ctypes
-import functools
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -67,15 +66,16 @@ IMAGE = _compiled("mock_kernels.cpp", "kernels.so").read_bytes()
 class Graphs(DeviceGraphs):
     """Graphs whose memory is that of the pool of mock_gpu.cpp."""
 
-    @functools.cached_property
-    def side(self) -> int:
-        assert self._new_stream is not None
-        return self._new_stream()
+    _sides: ClassVar[dict[int, int]] = {}
+    """The streams that recordings are made on, by those that these are launched on."""
 
     @contextmanager
     def memory(self, stream: int) -> Iterator[None]:  # type: ignore[override]
+        assert self._new_stream is not None
+        if stream not in self._sides:
+            self._sides[stream] = self._new_stream()
         before = GPU.mock_stream()
-        GPU.mock_set_stream(self.side)
+        GPU.mock_set_stream(self._sides[stream])
         GPU.mock_set_pooled(True)
         yield
         GPU.mock_set_pooled(False)
