@@ -1,5 +1,6 @@
 """`flex_attention` compiles: one graph, with the score function and the mask in it."""
 
+import os
 import subprocess
 import sys
 
@@ -196,3 +197,48 @@ def test_torchs_compiler_is_not_imported():
         assert "torch._dynamo" not in sys.modules
     """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+ON_TRITON = """
+import sys
+import plait, torch
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+documents = torch.arange(300) // 70
+slopes = torch.linspace(0.1, 0.4, 4)
+
+def seen(b, h, i, j):
+    return (15 * i >= j) & (documents[15 * i] == documents[j])
+
+def score(s, b, h, i, j):
+    return 20 * torch.tanh(s / 20) + slopes[h] * (j - i)
+
+mask = create_block_mask(seen, None, None, 20, 300, device="cpu")
+
+def attend(q, k, v):
+    return flex_attention(q, k, v, score_mod=score, block_mask=mask, enable_gqa=True)
+
+q = torch.randn(1, 20, 4, 16).bfloat16().transpose(1, 2)
+k, v = torch.randn(2, 1, 2, 300, 16).bfloat16()
+settings = {"attention_operands": True, "attention_spans": True, "max_head_size": 256}
+options = {f"scheduler.{name}": value for name, value in settings.items()}
+fast = plait.compile(attend, backend="triton", options=options)
+found = fast(q, k, v)
+sys.modules[flex_attention.__module__]._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
+torch.testing.assert_close(found, attend(q, k, v), rtol=0.02, atol=0.02)
+assert found.stride() == q.stride()
+(graph,) = plait.report(fast).graphs
+print(graph.backend, graph.record.code.source.count("device.dot("))
+"""
+
+
+def test_it_is_one_kernel_of_tritons():
+    pytest.importorskip("plait_triton_codegen")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", ON_TRITON],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split() == ["triton", "4"]  # two products in each of two loops

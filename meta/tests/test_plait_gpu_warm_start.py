@@ -160,6 +160,15 @@ def test_why_python_launches_kernels_is_why_nothing_is_stored() -> None:
         warm_programs._require_plain(_Record(code), is_open=False)  # type: ignore[arg-type]
 
 
+def test_programs_that_record_cuda_graphs_are_not_stored() -> None:
+    from plait.record import HostCode
+    from plait_bytecode_tracer.stored import NotStoredError
+
+    code = HostCode("triton", "", "Triton", None, cache_hit=False, graphs=lambda: "none recorded")
+    with pytest.raises(NotStoredError, match="CUDA graphs"):
+        warm_programs._require_plain(_Record(code), is_open=False)  # type: ignore[arg-type]
+
+
 def test_a_program_of_another_gpu_differs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import plait_triton_codegen
 

@@ -9,7 +9,7 @@ print(plait.report(fast))
 
 from plait._version import __version__
 from plait.compile import compile, mark_dynamic, mark_static, reset
-from plait.errors import BackendError, OptionError, StageError
+from plait.errors import BackendError, DeviceIndexError, OptionError, StageError
 from plait.lint import lint
 from plait.minify import minify
 from plait.options import CompileOptions
@@ -19,6 +19,7 @@ __all__ = [
     "BackendError",
     "CompileOptions",
     "CompileReport",
+    "DeviceIndexError",
     "OptionError",
     "StageError",
     "__version__",

@@ -117,7 +117,8 @@ def _build_triton(program: Program, options: CompileOptions, profile: Profile) -
             hint="Move the inputs to a GPU, or set TRITON_INTERPRET=1 before Python starts to "
             "run them in Triton's interpreter.",
         )
-    graphs = on_gpu and (options.cuda_graphs or chosen.cuda_graphs)
+    # The environment is asked for what plait's own option says, which may be off all the same.
+    graphs = on_gpu and bool(dict(options.triton).get("cuda_graphs", options.cuda_graphs))
     chosen = replace(chosen, cuda_graphs=graphs)
     made = build_triton(program, options=chosen, profile=profile)
 

@@ -23,3 +23,11 @@ class StageError(PlaitError, RuntimeError):
     Not raised for what is no failure of a stage: graph breaks (`fullgraph=True` is for those),
     and graphs that need gradients, which run eagerly with a line in the report in this release.
     """
+
+
+class DeviceIndexError(PlaitError, IndexError):
+    """An index of a compiled program on a GPU is out of range.
+
+    Nothing is made again by eager: its kernels assert there, which leaves the GPU unusable for the
+    process. What the call did before its graph has happened; of the graph nothing has.
+    """

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from plait.errors import DeviceIndexError
 from plait.record import Runner
 from plait_utils import get_logger
 
@@ -98,6 +99,7 @@ def _eager_on(
             raised = _raised(error)
             if foreign:
                 raise_foreign(raised, inputs)
+            raise_on_gpu(raised, inputs, name)
             failure = str(raised)
         result = eager(*inputs)
         get_logger("compile").warning(
@@ -113,10 +115,19 @@ def _eager_on(
         except kind as error:
             if foreign:
                 raise_foreign(_raised(error), inputs)
+            raise_on_gpu(_raised(error), inputs, name)
             raise RuntimeError(f"the compiled program of {name} failed") from error
 
     setattr(call, "unchanged_on_error", unchanged_on_error)  # noqa: B010  # for mypy
     return call
+
+
+def raise_on_gpu(error: BaseException, inputs: Sequence[Any], name: str) -> None:
+    """Raise DeviceIndexError for a wrong index on a GPU, which eager must not be given."""
+    on_gpu = (isinstance(each, torch.Tensor) and each.is_cuda for each in inputs)
+    if isinstance(error, IndexError) and any(on_gpu):
+        hint = "Eager's kernels would assert, and leave the GPU unusable for this process."
+        raise DeviceIndexError(f"{error}, in {name}", hint=hint) from None
 
 
 def _noted(run: Runner, foreign: Sequence[fx.Node]) -> Runner:

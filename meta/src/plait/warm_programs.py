@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from plait.record import CompiledGraph, HostCode, Outcome, Runner
-from plait.replay import ProgramError, is_foreign, watched
+from plait.replay import ProgramError, is_foreign, raise_on_gpu, watched
 from plait_bytecode_tracer.stored import DiffersError, NotRepeatedError, NotStoredError
 from plait_utils import DiskCache, get_logger
 
@@ -167,6 +167,8 @@ def _require_plain(record: CompiledGraph, *, is_open: bool) -> HostCode:
     if record.outcome is not Outcome.COMPILED or code is None or code.library is None:
         launches = None if code is None else code.python_reason
         why = "" if launches is None else f", and launches its kernels: {launches}"
+        if code is not None and code.graphs is not None and launches is None:
+            raise NotStoredError("CUDA graphs are to be recorded of it")
         raise NotStoredError(f"Python takes part in running the graph{why}")
     if record.aten is None or record.aten.frozen or record.is_wrapped:
         raise NotStoredError("what Python does around the graph, or tensors of its own")
@@ -295,7 +297,9 @@ def _once_at_most(run: Runner) -> Runner:
         try:
             return run(*inputs)
         except ProgramError as error:
-            raise error.__cause__ or error from None
+            raised = error.__cause__ or error
+            raise_on_gpu(raised, inputs, "a stored program")
+            raise raised from None
         except Exception as error:
             raise NotRepeatedError from error
 
@@ -371,6 +375,7 @@ def _part(
         try:
             return direct(*values)
         except Exception as error:
+            raise_on_gpu(error, values, name)
             failure = str(error)
         from plait_fx_passes import runner
 

@@ -34,10 +34,7 @@ program attention()
 
 
 def _kernels(program: Program, checks: int = 0) -> dict[str, DeviceKernel]:
-    return {
-        kernel.name: DeviceKernel(kernel.name, b"", 32, 0, (), checks=checks)
-        for kernel in program.kernels
-    }
+    return {kernel.name: DeviceKernel((), checks=checks) for kernel in program.kernels}
 
 
 def test_random_numbers_are_no_part_of_a_graph() -> None:

@@ -57,3 +57,50 @@ def test_what_is_broken_is_refused(old: str, new: str, reason: str):
     assert old in SOUND
     with pytest.raises(LoopIRError, match=reason):
         verify(parse_graph(SOUND.replace(old, new)))
+
+
+SHARED = """graph shared()
+  input q: bf16[2, 4, 7, 8] stride [224, 8, 32, 1] offset 0 on cpu
+  input k: bf16[2, 2, 9, 8] on cpu
+  input v: bf16[2, 2, 9, 5] on cpu
+  input first: i32[7] on cpu
+  input last: i32[7] on cpu
+  input count: i32[7] on cpu
+  define o: bf16[8, 7, 5] on cpu
+    attention i3 for i0: 2, i1: 4, i2: 7, i3: 9 of q, \
+k.view([2, 2, 2, 8, 9], [144, 72, 0, 1, 8], 0), v.view([2, 2, 2, 9, 5], [90, 45, 0, 5, 1], 0) \
+else zeros within first[i2], last[i2], count[i2] = \
+where(lt(index(i3), index(i2)), %score, f32("-inf"))
+  return o
+"""
+
+
+def test_heads_share_keys_of_16_bits():
+    graph = parse_graph(SHARED)
+    verify(graph)
+    assert print_graph(graph) == SHARED
+    q = torch.randn(2, 7, 4, 8).bfloat16().transpose(1, 2)
+    k, v = torch.randn(2, 2, 9, 8).bfloat16(), torch.randn(2, 2, 9, 5).bfloat16()
+    place = torch.arange(7, dtype=torch.int32)
+    (found,) = interpret(graph, [q, k, v, place * 0, place - 1, place])
+    scores = q.float() @ k.repeat_interleave(2, 1).float().mT
+    scores = scores.masked_fill(torch.arange(9) >= torch.arange(7)[:, None], -torch.inf)
+    weights = scores.softmax(-1).nan_to_num(0)
+    wanted = (weights @ v.repeat_interleave(2, 1).float()).bfloat16()
+    torch.testing.assert_close(found, wanted.view(8, 7, 5))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("k: bf16", "k: f16", "scores of bf16 and f16"),
+        ("[2, 2, 2, 8, 9]", "[2, 2, 3, 8, 9]", "sizes differ"),
+        ("last[i2], count[i2]", "last[i2]", "a first key, a last one"),
+        ("count[i2]", "count[i3]", "not a loop IR graph|i3"),
+        ("count: i32", "count: i64", "i64"),
+    ],
+)
+def test_broken_shares_and_spans_are_refused(old: str, new: str, reason: str):
+    assert old in SHARED
+    with pytest.raises(LoopIRError, match=reason):
+        verify(parse_graph(SHARED.replace(old, new)))

@@ -7,14 +7,26 @@ import dataclasses
 import pytest
 import torch
 
-from plait_ir_lowering import Attention, Graph, interpret, parse_graph, print_graph, verify
+from plait_ir_lowering import (
+    Attention,
+    Graph,
+    Pointwise,
+    interpret,
+    parse_graph,
+    print_graph,
+    verify,
+)
 from plait_scheduler import (
     Attend,
+    KeyLimit,
+    Limits,
     ProgramError,
     Schedule,
     SchedulerOptions,
     kernel_work,
+    key_limits,
     load_python,
+    may_fail,
     parse_program,
     plan,
     print_program,
@@ -148,7 +160,7 @@ def test_it_can_be_switched_off():
 
 def test_other_devices_have_no_such_kernel():
     options = SchedulerOptions(verify=False)
-    assert not attends(plan(attention(device="cuda:0"), options=options))
+    assert not attends(plan(attention(device="xpu:0"), options=options))
 
 
 def test_what_it_moves_and_computes_is_counted():
@@ -167,3 +179,156 @@ def test_a_kernel_of_matrices_that_do_not_fit_is_refused():
         verify_kernel(dataclasses.replace(kernel, statements=(wrong,)))
     with pytest.raises(ProgramError, match="a kernel of its own"):
         verify_kernel(dataclasses.replace(kernel, statements=(attend, attend)))
+
+
+def flex(mask: str, rows: int = 20, keys: int = 300, dtype: str = "bf16", kind: str = "cpu"):
+    """As `flex_attention` is lowered: widened copies of queries, of keys that heads share, and a
+    gather of what a mask reads."""
+    whole, ends = f"[2, 4, {rows}, {keys}]", f"[2, 4, {rows}, 1]"
+    loops = f"i0: 2, i1: 4, i2: {rows}"
+    pairs = f"{loops}, i3: {keys}"
+    every = f"i0: 2, i1: 2, i2: 2, i3: {keys}, i4: 16"
+    graph = parse_graph(f"""graph main()
+  input q: {dtype}[2, 4, {rows}, 16] stride [{rows * 64}, 16, 64, 1] offset 0 on {kind}
+  input k: {dtype}[2, 2, {keys}, 16] on {kind}
+  input v: {dtype}[2, 2, {keys}, 16] on {kind}
+  input documents: i64[{keys}] on {kind}
+  define d: i64[{keys}] on {kind}
+    for i0: {keys} = documents[checked(index(i0), {keys})]
+  define kk: {dtype}[2, 2, 2, {keys}, 16] on {kind}
+    for {every} = k[i0, i1, i3, i4]
+  define vv: {dtype}[2, 2, 2, {keys}, 16] on {kind}
+    for {every} = v[i0, i1, i3, i4]
+  define wide: f32[2, 2, 2, {keys}, 16] on {kind}
+    for {every} = to(kk[i0, i1, i2, i3, i4], f32)
+  define qq: f32[2, 4, {rows}, 16] on {kind}
+    for i0: 2, i1: 4, i2: {rows}, i3: 16 = to(q[i0, i1, i2, i3], f32)
+  define s: f32[8, {rows}, {keys}] on {kind}
+    call out aten::bmm.out(qq.view([8, {rows}, 16], [{rows * 16}, 16, 1], 0), \
+wide.view([8, 16, {keys}], [{keys * 16}, 1, 16], 0))
+  define f: f32{whole} on {kind}
+    for {pairs} = where({mask}, s[i0*4 + i1, i2, i3], f32("-inf"))
+  define gone: bool{whole} on {kind}
+    for {pairs} = eq(f[i0, i1, i2, i3], f32("-inf"))
+  define none: bool{ends} on {kind}
+    reduce all for {loops}, i3: 1 over r0: {keys} = gone[i0, i1, i2, r0]
+  define top: f32{ends} on {kind}
+    reduce max for {loops}, i3: 1 over r0: {keys} = f[i0, i1, i2, r0]
+  define e: f32{whole} on {kind}
+    for {pairs} = exp(sub(f[i0, i1, i2, i3], top[i0, i1, i2, 0]))
+  define total: f32{ends} on {kind}
+    reduce sum for {loops}, i3: 1 over r0: {keys} = e[i0, i1, i2, r0]
+  define w: {dtype}{whole} on {kind}
+    for {pairs} = to(where(none[i0, i1, i2, 0], f32(0.0), \
+div(e[i0, i1, i2, i3], total[i0, i1, i2, 0])), {dtype})
+  define o: {dtype}[8, {rows}, 16] on {kind}
+    call out aten::bmm.out(w.view([8, {rows}, {keys}], [{rows * keys}, {keys}, 1], 0), \
+vv.view([8, {keys}, 16], [{keys * 16}, 16, 1], 0))
+  return o
+""")
+    verify(graph)
+    return graph
+
+
+IN_DOCUMENT = "logical_and(ge(index(i2), index(i3)), eq(d[i2], d[i3]))"
+GPU = SchedulerOptions.for_gpu()
+
+
+def for_gpu(graph: Graph, documents: int = 3) -> Schedule:
+    """Schedule as for a GPU and run as Python; the results are those of the graph as it was."""
+    found = plan(graph, options=GPU)
+    assert parse_program(print_program(found.program)) == found.program
+    draw = torch.Generator().manual_seed(0)
+    sizes = [[n.as_int() for n in b.layout.size] for b in graph.inputs]
+    given = [torch.randn(size, generator=draw).bfloat16() for size in sizes[:3]]
+    given[0] = given[0].transpose(1, 2).contiguous().transpose(1, 2)
+    given.append(torch.arange(sizes[3][0]) * documents // sizes[3][0])
+    made = load_python(render_python(found.program))(given)
+    torch.testing.assert_close(made, tuple(interpret(graph, given)), rtol=1e-2, atol=1e-2)
+    return found
+
+
+def test_on_gpus_operands_are_read_where_they_lie():
+    found = for_gpu(flex("ge(index(i2), index(i3))"))
+    (attend,) = attends(found)
+    assert len(found.program.kernels) == 1
+    q, k, v = (ref.view for ref in attend.refs)
+    numbers = [[each.as_int() for each in view.stride] for view in (q, k, v) if view is not None]
+    assert numbers == [[1280, 16, 64, 1], [9600, 4800, 0, 1, 16], [9600, 4800, 0, 16, 1]]
+
+
+def test_masks_of_data_are_reduced_to_spans_of_keys():
+    (attend,) = attends(for_gpu(flex(IN_DOCUMENT, rows=280)))
+    assert len(attend.spans) == 3
+
+
+@pytest.mark.parametrize(
+    ("mask", "rows", "keys"),
+    [
+        ("ge(index(i2), index(i3))", 280, 300),  # its form says it
+        (IN_DOCUMENT, 90, 100),  # there are few keys
+        ("eq(documents[checked(d[i3], 300)], d[i3])", 280, 300),  # an index could be wrong
+        ("eq(documents[checked(sub(index(i2), i64(1)), 300)], d[i3])", 280, 300),
+    ],
+)
+def test_other_masks_are_not(mask: str, rows: int, keys: int):
+    found = plan(flex(mask, rows, keys), options=GPU)
+    assert [attend.spans for attend in attends(found)] == [()]
+
+
+def test_indices_that_are_right_by_their_form_are_not_checked():
+    place = "add(sub(index(i3), index(i2)), i64(279))"
+    mask = f"eq(documents[checked({place}, 600)], d[i3])"
+    graph = print_graph(flex("ge(index(i2), index(i3))", rows=280)).replace(
+        "documents: i64[300]", "documents: i64[600]"
+    )
+    graph = parse_graph(graph.replace("ge(index(i2), index(i3))", mask))
+    (attend,) = attends(plan(graph, options=GPU))
+    assert len(attend.spans) == 3
+    assert not may_fail(attend.value)
+
+
+def test_rows_too_long_for_a_kernel_and_doubles_stay_products():
+    options = dataclasses.replace(GPU, max_head_size=8, verify=False)
+    found = plan(flex(IN_DOCUMENT), options=options)
+    assert not attends(found)
+    assert "rows of q have more than 8 elements" in found.explain()
+    doubles = parse_graph(print_graph(attention(device="cuda:0")).replace("f32", "f64"))
+    found = plan(doubles, options=dataclasses.replace(GPU, verify=False))
+    assert not attends(found)
+    assert "GPUs have no kernel for scores of f64" in found.explain()
+
+
+@pytest.mark.parametrize(
+    ("mask", "limits"),
+    [
+        ("ge(index(i2), index(i3))", "up to i2"),
+        ("lt(sub(index(i2), index(i3)), i64(7))", "from i2 - 6"),
+        ("eq(index(i2), index(i3))", "all(up to i2, from i2)"),
+        ("gt(mul(index(i2), i64(2)), index(i3))", "up to i2*2 - 1"),
+        (
+            "logical_or(lt(index(i3), i64(9)), ge(index(i2 + 1), index(i3)))",
+            "any(up to 8, up to i2 + 1)",
+        ),
+        ("ge(index(i2), i64(3))", None),
+        ("ge(index(i2//4), index(i3//4))", None),
+        ("eq(d[i2], d[i3])", None),
+    ],
+)
+def test_what_masks_say_by_their_form(mask: str, limits: str | None):
+    graph = parse_graph(f"""graph main()
+  input d: i64[300] on cpu
+  define m: bool[300, 300] on cpu
+    for i2: 300, i3: 300 = {mask}
+  return m
+""")
+    body = graph.definitions[0].body
+    assert isinstance(body, Pointwise)
+    found = key_limits(body.value, *body.ranges)
+    assert (None if found is None else shown(found)) == limits
+
+
+def shown(limits: Limits) -> str:
+    if isinstance(limits, KeyLimit):
+        return f"{'from' if limits.is_low else 'up to'} {limits.place}"
+    return f"{'any' if limits.is_any else 'all'}({', '.join(map(shown, limits.parts))})"

@@ -13,6 +13,7 @@ import torch
 import triton_kernels as kernels
 
 from plait_triton_codegen import TritonCodegenError, compile_kernel, render_kernel
+from plait_triton_codegen.kernels import COMMON_SHARED_BYTES
 
 HERE = Path(__file__).parent
 
@@ -38,7 +39,7 @@ def test_no_kernel_of_the_sample_spills_and_contiguous_accesses_are_16_bytes_wid
     tmp_path: Path,
 ) -> None:
     sample = _compiled("sample", tmp_path)
-    assert len(sample) == 31
+    assert len(sample) == 39
     assert {name: k["spills"] for name, k in sample.items() if k["spills"]} == {}
     crowded = {n: k for n, k in sample.items() if k["registers"] * k["warps"] * 32 > 65536}
     assert crowded == {}
@@ -60,11 +61,18 @@ def test_every_reduction_compiles(tmp_path: Path) -> None:
     assert {name: k["spills"] for name, k in found.items() if k["spills"] > 8} == {}
 
 
+SPILLED = {"cuda:100": {"attention of documents": 160}}
+"""Most bytes that kernels spill, where they do: a thread has a whole row of a block of keys there,
+and so all of their documents, in 64 bits."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["cuda:80", "cuda:100"])
 def test_the_sample_compiles_for_other_gpus(tmp_path: Path, target: str) -> None:
     found = _compiled("sample", tmp_path, target)
-    assert {name: k["spills"] for name, k in found.items() if k["spills"]} == {}
+    most = SPILLED.get(target, {})
+    assert {n: k["spills"] for n, k in found.items() if k["spills"] > most.get(n, 0)} == {}
+    assert {n: k["shared"] for n, k in found.items() if k["shared"] > COMMON_SHARED_BYTES} == {}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the interpreter is off on GPU machines")

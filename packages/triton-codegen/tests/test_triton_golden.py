@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import triton_kernels as kernels
+from triton_attention import Case, kernel_of
 
 from plait_triton_codegen import TritonOptions, render_kernel
 
@@ -26,6 +27,11 @@ CASES = {
     "column_sum": (kernels.column_sum(16384, 4096, "bf16", parts=16), None),
     "transpose_add": (kernels.transpose_add(4096, 2048, "f32"), None),
     "embedding": (kernels.embedding(30522, 512, 384), None),
+    "attention_causal": (kernel_of(Case("causal", (2, 8, 2, 1000, 1000, 64, 64))), None),
+    "attention_documents": (
+        kernel_of(Case("document", (2, 8, 8, 1000, 1000, 80, 80), spans=True)),
+        None,
+    ),
     "embedding_backward": (kernels.embedding_backward(50257, 8192, 768, "bf16"), None),
     "running_sum": (kernels.running_sum(4096, 2048), None),
     "running_sum_looped": (kernels.running_sum(4096, 32768, "bf16"), None),

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-import plait_cpp_codegen
 from plait_scheduler import parse_program
 from plait_triton_codegen import DEVICE_PROGRAM, TritonDeviceError, build, load_stored
 from plait_triton_codegen import stored_program as stored_module
 from plait_triton_codegen.stored_program import store_program
 from plait_utils import DiskCache
 
+plait_cpp_codegen = pytest.importorskip("plait_cpp_codegen")
 FACTS = {"the GPU": "NVIDIA H100", "the driver's CUDA version": "13000"}
 CODE = json.dumps(["exp", 128, 16]).encode() + b"\n\x7fELF"
 

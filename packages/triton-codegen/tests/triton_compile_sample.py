@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import sys
 
+import torch
 import triton_kernels as kernels
 from test_triton_operations import _cases
+from triton_attention import Case, kernel_of
 from triton_checks import pointwise
 
 from plait_ir_lowering import OPS, DType, Load, Op, TypeRule, Var
@@ -48,6 +50,16 @@ SAMPLE: dict[str, Kernel] = {
     "loss looped": kernels.cross_entropy(8192, 128256),
     "sizes at run time": kernels.dynamic(),
     "64-bit offsets": kernels.swiglu(70_000, 40_000, "bf16"),
+    "attention": kernel_of(Case("plain", (1, 8, 8, 4096, 4096, 64, 64))),
+    "attention causal": kernel_of(Case("causal", (1, 8, 2, 4096, 4096, 128, 128))),
+    "attention window": kernel_of(Case("window", (1, 8, 8, 4096, 4096, 64, 64), torch.float16)),
+    "attention capped": kernel_of(Case("capped causal", (1, 8, 8, 4096, 4096, 64, 64))),
+    "attention of long rows": kernel_of(Case("causal", (1, 8, 8, 4096, 4096, 256, 256))),
+    "attention of documents": kernel_of(
+        Case("document", (1, 8, 8, 4096, 4096, 64, 64), spans=True)
+    ),
+    "attention f32": kernel_of(Case("causal", (1, 8, 8, 4096, 4096, 128, 128), torch.float32)),
+    "attention of tails": kernel_of(Case("alibi", (2, 8, 8, 1000, 1003, 80, 40))),
 }
 
 

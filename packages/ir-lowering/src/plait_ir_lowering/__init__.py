@@ -27,6 +27,7 @@ from plait_ir_lowering.ir.graph import (
     Scatter,
     TensorRef,
     row_major,
+    score_dtype,
 )
 from plait_ir_lowering.ir.index import (
     Atom,
@@ -198,6 +199,7 @@ __all__ = [
     "rewrite",
     "row_major",
     "scan_problem",
+    "score_dtype",
     "split_commas",
     "stride_of",
     "substitute",

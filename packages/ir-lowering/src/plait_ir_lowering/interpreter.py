@@ -223,9 +223,10 @@ class _Run:
 
     def attention(self, body: Attention) -> Tensor:
         """All scores at once, then their softmax."""
-        queries, keys, values = (self.ref(ref) for ref in body.refs)
+        queries, keys, values = (self.ref(ref).flatten(0, -3) for ref in body.refs)
         shape = [var.extent.as_int() for var in (*body.ranges, body.axis)]
-        product = (queries @ keys).reshape(shape)
+        computed = to_torch_dtype(body.score.dtype)
+        product = (queries.to(computed) @ keys.to(computed)).reshape(shape)
         local = Local(SCORE, body.score.dtype)
         scores = self.at_all(body.score, (*body.ranges, body.axis), {local: product})
         weights = scores.softmax(-1)

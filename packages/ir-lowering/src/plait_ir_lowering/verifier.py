@@ -189,6 +189,8 @@ class _Checker:
         local = Local(SCORE, body.score.dtype)
         self.require(attention_problem(definition, body, self.known), definition)
         self._check_value(definition, body.score, domain, local.dtype, (local,))
+        for load in body.spans:
+            self._check_value(definition, load, body.ranges, DType.i32)
 
     def _check_value(
         self,

@@ -4,7 +4,16 @@ from typing import TYPE_CHECKING
 
 from plait_ir_lowering import print_value
 from plait_scheduler._version import __version__
+from plait_scheduler.attention_masks import (
+    KeyLimit,
+    KeyLimits,
+    Limits,
+    key_limits,
+    may_fail,
+    without_masks,
+)
 from plait_scheduler.decisions import Decision, DecisionKind, explain
+from plait_scheduler.domains import batch_offset
 from plait_scheduler.errors import ProgramError, ProgramSyntaxError
 from plait_scheduler.memory import ArenaPlan, Lifetime, MemoryReport, memory_report, plan_arena
 from plait_scheduler.nodes import EXPENSIVE
@@ -89,9 +98,12 @@ __all__ = [
     "Kernel",
     "KernelRenderer",
     "KernelWork",
+    "KeyLimit",
+    "KeyLimits",
     "Launch",
     "Let",
     "Lifetime",
+    "Limits",
     "MemoryReport",
     "OnError",
     "OutputStorage",
@@ -114,6 +126,7 @@ __all__ = [
     "Storage",
     "Store",
     "__version__",
+    "batch_offset",
     "device_limits",
     "estimate",
     "explain",
@@ -122,7 +135,9 @@ __all__ = [
     "is_below_largest",
     "is_whole",
     "kernel_work",
+    "key_limits",
     "load_python",
+    "may_fail",
     "memory_of",
     "memory_report",
     "named_statements",
@@ -143,4 +158,5 @@ __all__ = [
     "torch_kernel",
     "verify_kernel",
     "verify_program",
+    "without_masks",
 ]

@@ -9,13 +9,14 @@ by point, becomes part of it: biases, masks, functions of positions.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from plait_ir_lowering import (
     SCORE,
     Attention,
     Buffer,
+    CheckedIndex,
     Const,
     Definition,
     DType,
@@ -37,6 +38,14 @@ from plait_ir_lowering import (
     loads_of,
     rewrite,
 )
+from plait_scheduler.attention_masks import (
+    in_bounds,
+    key_limits,
+    may_fail,
+    spans_of,
+    without_masks,
+)
+from plait_scheduler.attention_operands import Operands
 from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.domains import Substitution, move, points, position
 from plait_scheduler.options import SchedulerOptions
@@ -46,15 +55,24 @@ from plait_utils import dataclass
 
 _PRODUCT = "aten::bmm"
 _COMPUTED = (DType.f32, DType.f64)
+_DEVICES = ("cpu", "cuda")
+"""What there are kernels for."""
 _FEWEST_ROWS = 8
 """With fewer queries a product of matrices is one of vectors, which is read once."""
+_FEWEST_KEYS = 256
+"""With fewer keys there are no blocks of them worth finding out."""
 
 
 def fuse_attention(graph: Graph, options: SchedulerOptions, log: DecisionLog) -> Graph:
     """`graph` with attention in kernels of its own."""
     if not options.fuse_attention or sum(map(_is_product, graph.definitions)) < 2:
         return graph
-    makers = _Makers({b.name: d for d in graph.definitions for b in d.buffers})
+    buffers = {buffer.name: buffer for buffer in (*graph.inputs, *_made(graph))}
+    makers = _Makers(
+        {b.name: d for d in graph.definitions for b in d.buffers},
+        buffers,
+        options.attention_operands,
+    )
     found = {
         place: match
         for place, definition in enumerate(graph.definitions)
@@ -65,31 +83,77 @@ def fuse_attention(graph: Graph, options: SchedulerOptions, log: DecisionLog) ->
     changed = {place: match.attention for place, match in found.items()}
     left = {b.name for d in _with_bodies(graph, changed).definitions for b in d.buffers}
     for place, match in found.items():
-        scores, rows = match.scores, match.attention.ranges[-1].extent
+        scores = match.scores
         obstacle = f"something else reads {scores.name}" if scores.name in left else None
-        if estimate(rows) < _FEWEST_ROWS:
-            obstacle = "there are few rows"
+        obstacle = obstacle or _obstacle(match, makers.buffers, options)
         reason = f"{scores.name} is read only for the softmax that weights it"
         both = (scores.name, graph.definitions[place].buffers[0].name)
         nbytes = 4 * buffer_bytes(scores)  # it and the weights, each written and read
         if not log.settle(DecisionKind.ATTENTION, both, obstacle, reason, nbytes):
             del changed[place]
-    return _with_bodies(graph, changed)
+    return _with_bodies(graph, changed, spans=options.attention_spans)
 
 
-def _with_bodies(graph: Graph, bodies: Mapping[int, Attention]) -> Graph:
-    """`graph` with other bodies for the definitions at these places, and what they need."""
-    definitions = [
-        replace(definition, body=bodies[place]) if place in bodies else definition
-        for place, definition in enumerate(graph.definitions)
-    ]
+def _obstacle(
+    match: _Match, buffers: Mapping[str, Buffer], options: SchedulerOptions
+) -> str | None:
+    """Why two products are better left as they are."""
+    attention = match.attention
+    if estimate(attention.ranges[-1].extent) < _FEWEST_ROWS:
+        return "there are few rows"
+    if match.scores.device.type != "cpu" and match.scores.dtype is not DType.f32:
+        return f"GPUs have no kernel for scores of {match.scores.dtype}"
+    if options.max_head_size < 0:
+        return None
+    for ref in (attention.queries, attention.values):
+        size = (ref.view or buffers[ref.buffer].layout).size[-1]
+        if not size.is_constant:
+            return f"rows of {ref.buffer} have {size} elements, which only a call knows"
+        if size.as_int() > options.max_head_size:
+            return f"rows of {ref.buffer} have more than {options.max_head_size} elements"
+    return None
+
+
+def _with_bodies(graph: Graph, bodies: Mapping[int, Attention], *, spans: bool = False) -> Graph:
+    """`graph` with other bodies for the definitions at these places, and what they need; with
+    what finds the keys that their rows may see (`spans`)."""
+    taken = {buffer.name for buffer in (*graph.inputs, *_made(graph))}
+    definitions: list[Definition] = []
+    for place, definition in enumerate(graph.definitions):
+        if place in bodies:
+            body = bodies[place]
+            before, body = _with_spans(body, definition, taken) if spans else ([], body)
+            definitions += [*before, replace(definition, body=body)]
+        else:
+            definitions.append(definition)
     return prune(replace(graph, definitions=tuple(definitions)))
+
+
+def _made(graph: Graph) -> Iterator[Buffer]:
+    return (buffer for definition in graph.definitions for buffer in definition.buffers)
+
+
+def _with_spans(
+    body: Attention, definition: Definition, taken: set[str]
+) -> tuple[list[Definition], Attention]:
+    """An attention, told which keys its rows may see where its masks' form does not say it, and
+    what finds them. Not where a score that is left out could fail."""
+    masks, _ = without_masks(body.score)
+    known = all(key_limits(mask, body.ranges[-1], body.axis) is not None for mask in masks)
+    few = estimate(body.axis.extent) < _FEWEST_KEYS
+    if known or few or may_fail(body.score):
+        return [], body
+    mask = masks[0]
+    for other in masks[1:]:
+        mask = Op("logical_and", [mask, other])
+    made, loads = spans_of(mask, body.ranges, body.axis, definition, taken)
+    return made, replace(body, spans=loads)
 
 
 def _is_product(definition: Definition) -> bool:
     body = definition.body
-    on_cpu = all(buffer.device.type == "cpu" for buffer in definition.buffers)
-    return isinstance(body, ExternCall) and body.op == _PRODUCT and body.out_variant and on_cpu
+    known = all(buffer.device.type in _DEVICES for buffer in definition.buffers)
+    return isinstance(body, ExternCall) and body.op == _PRODUCT and body.out_variant and known
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +189,9 @@ class _Makers:
     """What defines each buffer, and what attention is made of."""
 
     table: Mapping[str, Definition]
+    buffers: Mapping[str, Buffer]
+    originals: bool
+    """Whether attention reads what its operands are copies of."""
 
     def attention(self, definition: Definition) -> _Match | None:
         """The attention whose last step a definition is."""
@@ -151,8 +218,21 @@ class _Makers:
         if score is None:
             return None
         zeros = softmax.is_empty is not None
+        if self.originals:
+            operands = Operands(self.table, self.buffers)
+            queries, keys = self.widened(operands, queries, keys)
+            values = operands.original(values, widened=False)
         attention = Attention(tuple(ranges), axis, queries, keys, values, score, zeros)
         return _Match(scores, attention)
+
+    def widened(
+        self, operands: Operands, queries: TensorRef, keys: TensorRef
+    ) -> tuple[TensorRef, TensorRef]:
+        """What queries and keys are copies of: both of 16 bits, or neither."""
+        found = [operands.original(ref, widened=True) for ref in (queries, keys)]
+        if len({self.buffers[ref.buffer].dtype for ref in found}) > 1:
+            found = [operands.original(ref, widened=False) for ref in (queries, keys)]
+        return found[0], found[1]
 
     def softmax(self, weights: Pointwise, row: Var, axis: Var) -> _Softmax | None:
         """The softmax along `axis` that weights are."""
@@ -198,16 +278,19 @@ class _Makers:
         def leaf(part: Value) -> Value | None:
             if not isinstance(part, Load):
                 return None
+            part = _plain(part)
             maker = self.table.get(part.buffer)
             if maker is None or not isinstance(maker.body, Pointwise):
-                return None
+                return part
             inside = _at(maker.body.ranges, part.index, maker.body.value)
             if inside is None:
-                return None
+                return part
+            if self.originals and isinstance(inside, Load):
+                return self.expanded(inside, row, axis)
             used = {atom for at in part.index if isinstance(at, IndexExpr) for atom in atoms(at)}
             if {row, axis} <= used or not loads_of([inside]):
                 return self.expanded(inside, row, axis)
-            return None
+            return part
 
         return rewrite(value, leaf, lambda expr: expr)
 
@@ -224,6 +307,13 @@ class _Makers:
                 case ExternCall(_, _, (TensorRef() as queries, TensorRef() as keys)):
                     return (buffer, queries, keys) if buffer.dtype in _COMPUTED else None
         return None
+
+
+def _plain(load: Load) -> Load:
+    """A load without checks of indices that certainly lie in their dimensions."""
+    known = [in_bounds(at) if isinstance(at, CheckedIndex) else None for at in load.index]
+    places = [at if place is None else place for at, place in zip(load.index, known, strict=True)]
+    return Load(load.buffer, places, load.dtype)
 
 
 def _over_local(score: Value, place: Load) -> Value | None:

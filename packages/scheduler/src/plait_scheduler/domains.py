@@ -13,6 +13,7 @@ from math import gcd
 from plait_ir_lowering import (
     Atom,
     IndexExpr,
+    Layout,
     Quotient,
     Remainder,
     Value,
@@ -81,6 +82,16 @@ def at_position(number: IndexExpr, size: Sequence[IndexExpr]) -> Coordinates:
         outermost = all(extent is as_index(1) for extent in size[:axis])
         found.append(coordinate if outermost else divide(coordinate, size[axis])[1])
     return tuple(found)
+
+
+def batch_offset(layout: Layout, number: IndexExpr) -> IndexExpr:
+    """Where the matrix with this number begins: of a layout's last two dimensions, the others
+    taken in row-major order."""
+    leading = layout.size[:-2]
+    offset = layout.offset
+    for coordinate, stride in zip(at_position(number, leading), layout.stride[:-2], strict=True):
+        offset = offset + coordinate * stride
+    return offset
 
 
 def divide(number: IndexExpr, by: IndexExpr) -> tuple[IndexExpr, IndexExpr]:

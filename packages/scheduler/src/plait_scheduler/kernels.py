@@ -131,7 +131,10 @@ def attention_kernel(body: Attention, made: str, buffers: dict[str, Buffer]) -> 
     own: Substitution = {var: var.expr for var in (*body.ranges, body.axis)}
     loops = canonical(Loops(body.ranges, (body.axis,), own), keep_inner=True)
     moved = rewrite(body.score, lambda _: None, lambda expr: move(expr, loops.values))
-    statement = Attend(made, *body.refs, body.zeros, moved)
+    spans = tuple(
+        Load(load.buffer, _moved_plain(load.index, loops.values), load.dtype) for load in body.spans
+    )
+    statement = Attend(made, *body.refs, body.zeros, moved, spans)
     return _with_positional_params([statement], loops, buffers)
 
 
@@ -242,7 +245,8 @@ def _with_positional_params(
             for name in (*(ref.buffer for ref in statement.refs), statement.param):
                 order.setdefault(name, f"p{len(order)}")
             written[statement.param] = Access.WRITE
-        for load in loads_of([statement.value]):
+        read = statement.spans if isinstance(statement, Attend) else ()
+        for load in loads_of([statement.value, *read]):
             order.setdefault(load.buffer, f"p{len(order)}")
         if isinstance(statement, Store):
             order.setdefault(statement.param, f"p{len(order)}")
@@ -273,7 +277,9 @@ def _rename_params(statement: Statement, order: dict[str, str]) -> Statement:
         return replace(statement, param=order[statement.param], value=value)
     if isinstance(statement, Attend):
         queries, keys, values = (replace(r, buffer=order[r.buffer]) for r in statement.refs)
-        return Attend(order[statement.param], queries, keys, values, statement.zeros, value)
+        spans = tuple(Load(order[s.buffer], s.index, s.dtype) for s in statement.spans)
+        made = order[statement.param]
+        return Attend(made, queries, keys, values, statement.zeros, value, spans)
     return replace(statement, value=value)
 
 

@@ -183,7 +183,7 @@ def reads_of(definition: Definition) -> list[str]:
     if isinstance(body, ExternCall):
         return list(dict.fromkeys(ref.buffer for ref in tensor_refs(body.args)))
     if isinstance(body, Attention):
-        loaded = buffers_in(body.score)
+        loaded = [*buffers_in(body.score), *(load.buffer for load in body.spans)]
         return list(dict.fromkeys([*(ref.buffer for ref in body.refs), *loaded]))
     return list(dict.fromkeys([body.target, *(load.buffer for load in loads_of(body.roots))]))
 

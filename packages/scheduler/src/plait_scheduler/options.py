@@ -35,7 +35,17 @@ class SchedulerOptions(Settings):
         "have rows that are slow to write",
     )
     fuse_attention: bool = setting(
-        True, "compute products whose softmax weights another product block by block, on CPUs"
+        True, "compute products whose softmax weights another product block by block"
+    )
+    attention_operands: bool = setting(
+        False,
+        "let attention read what its operands are copies of: other strides, elements of 16 bits",
+    )
+    attention_spans: bool = setting(
+        False, "find the keys that masks of data leave to each row before an attention reads keys"
+    )
+    max_head_size: int = setting(
+        -1, "most elements of a query or a value of an attention in one kernel; -1: any number"
     )
     keep_wide: bool = setting(
         True, "compute chains of bf16 and f16 operators in f32, rounding what is stored"
@@ -108,6 +118,9 @@ def gpu_limits(processors: int = 132) -> dict[str, Any]:
         "split_points": 4 * processors,
         "min_split_elements": 1 << 15,
         "longest_chunk": 1 << 14,
+        "attention_operands": True,
+        "attention_spans": True,
+        "max_head_size": 256,
         "most_result_bytes": 1 << 40,
         "slice_bytes": 1 << 27,
     }

@@ -48,6 +48,7 @@ from plait_ir_lowering import (
     ExternArg,
     IndexExpr,
     Layout,
+    Load,
     Local,
     Origin,
     OutputRef,
@@ -162,6 +163,7 @@ class Attend:
     values: TensorRef
     zeros: bool
     value: Value
+    spans: tuple[Load, ...] = ()
 
     @property
     def refs(self) -> tuple[TensorRef, TensorRef, TensorRef]:

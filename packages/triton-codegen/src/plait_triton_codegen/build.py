@@ -7,10 +7,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+import torch
 from torch import Tensor
 
 from plait_scheduler import Kernel, Launch, Program, RenderedKernel, render_python, torch_kernel
-from plait_triton_codegen.kernels import HostKernel, TritonKernelSource, host_kernel
+from plait_triton_codegen.kernels import (
+    COMMON_SHARED_BYTES,
+    HostKernel,
+    TritonKernelSource,
+    host_kernel,
+)
 from plait_triton_codegen.modules import load_module, module_key
 from plait_triton_codegen.options import TritonOptions
 from plait_utils import DiskCache, Profile, warn_once
@@ -90,7 +96,10 @@ def build(
     with timer.phase("triton render"):
         program = _by_place(program)
         mixed = _mixed(program)
-        rendered = [_rendered(kernel, kernel.name in mixed, chosen) for kernel in program.kernels]
+        shared = _shared_bytes(program)
+        rendered = [
+            _rendered(kernel, kernel.name in mixed, chosen, shared) for kernel in program.kernels
+        ]
         sources = {k.name: text for k, text in zip(program.kernels, rendered, strict=True)}
         source = render_python(program, lambda kernel: sources[kernel.name].rendered)
         kernels = tuple(text.source for text in rendered if text.source is not None)
@@ -177,11 +186,24 @@ def _mixed(program: Program) -> frozenset[str]:
     )
 
 
-def _rendered(kernel: Kernel, is_mixed: bool, options: TritonOptions) -> HostKernel:
+def _shared_bytes(program: Program) -> int:
+    """Shared memory that a program of a kernel may have, on the devices that are here."""
+    devices = {(buffer.device.type, buffer.device.index) for buffer in program.buffers}
+    indices = [index or 0 for kind, index in devices if kind == "cuda"]
+    if not indices or not torch.cuda.is_available():
+        return COMMON_SHARED_BYTES
+    facts = [torch.cuda.get_device_properties(index) for index in indices]
+    found = [getattr(each, "shared_memory_per_block_optin", 0) for each in facts]
+    return min(int(each) or COMMON_SHARED_BYTES for each in found)
+
+
+def _rendered(
+    kernel: Kernel, is_mixed: bool, options: TritonOptions, shared_bytes: int
+) -> HostKernel:
     """A kernel where its buffers are: on the CPU beside a GPU, as torch operations."""
     if kernel.name.endswith(_ON_CPU):
         return HostKernel(torch_kernel(kernel), None)
-    host = host_kernel(kernel, options)
+    host = host_kernel(kernel, options, shared_bytes=shared_bytes)
     if not is_mixed or host.source is None:
         return host
     plain = host.rendered

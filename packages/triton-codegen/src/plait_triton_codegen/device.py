@@ -138,6 +138,20 @@ def fast_divide(x, y):
     return libdevice.fast_dividef(x, y)
 
 
+@triton.jit
+def dot(a, b, sums, precision: tl.constexpr):
+    """sums + a @ b, in f32; `precision` is that of f32 operands."""
+    return tl.dot(a, b, sums, input_precision=precision)
+
+
+@triton.jit
+def fast_reciprocal(x):
+    """Within 1 ulp; 0 instead of subnormal numbers."""
+    return tl.inline_asm_elementwise(
+        "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+    )
+
+
 if triton.knobs.runtime.interpret:
     from plait_triton_codegen.interpreted import *  # noqa: F403  # replaces those above
 
@@ -157,6 +171,13 @@ def fast_tanh(x):
     """Relative error below 1e-5."""
     whole = 1.0 - fast_divide(tl.full([], 2.0, tl.float32), fast_exp(2.0 * x) + 1.0)
     return tl.where(tl.abs(x) < 0.04, x - x * x * x * 0.33333334, whole)
+
+
+@triton.jit
+def bounded_tanh(x, factor):
+    """tanh(x) within 3e-7, where `factor` is 2 * log2(e) times what x is still to be multiplied
+    by. Small results have no more digits than 1 has."""
+    return tl.fma(fast_reciprocal(tl.exp2(x * factor) + 1.0), -2.0, 1.0)
 
 
 @triton.jit
@@ -333,6 +354,15 @@ def row_argmin(value, position):
     """[X, R] values and positions to [X, 1] positions of the first smallest."""
     _, found = tl.reduce((value, position), 1, keep_smaller, keep_dims=True)
     return found
+
+
+@triton.jit
+def heavy_and_light(program, programs):
+    """The place of a program in an order from the most work to the least: of the first half as they
+    come, of the second from the end. Programs that share a processor, which come one after another
+    by rounds of processors, then have as much to do together as others have."""
+    half = programs // 2
+    return tl.where(program < half, program, programs - 1 - (program - half))
 
 
 @triton.jit

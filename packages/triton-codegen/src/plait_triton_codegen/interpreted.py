@@ -5,7 +5,7 @@ computes these on the same memory.
 """
 
 # The interpreter's tensors have no Python types.
-# mypy: disable-error-code="no-untyped-call, misc, no-any-return"
+# mypy: disable-error-code="no-untyped-call, misc, no-any-return, no-untyped-def, untyped-decorator"
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import triton
 import triton.language as tl
 from triton.runtime.interpreter import TensorHandle
 
@@ -27,10 +28,12 @@ __all__ = [
     "atanh",
     "copysign",
     "cosh",
+    "dot",
     "erfc",
     "expm1",
     "fast_divide",
     "fast_exp",
+    "fast_reciprocal",
     "fmod",
     "hypot",
     "lgamma",
@@ -43,6 +46,12 @@ __all__ = [
     "tanh",
     "trunc",
 ]
+
+
+@triton.jit
+def dot(a, b, sums, precision: tl.constexpr):
+    """sums + a @ b in f32: the interpreter would multiply the bits of bf16."""
+    return tl.dot(a.to(tl.float32), b.to(tl.float32), sums, input_precision=precision)
 
 
 def _elementwise(function: Callable[..., torch.Tensor]) -> Callable[..., Any]:
@@ -80,4 +89,5 @@ hypot = _elementwise(torch.hypot)
 power = _elementwise(torch.pow)
 fmod = _elementwise(torch.fmod)
 fast_exp = _elementwise(torch.exp)
+fast_reciprocal = _elementwise(torch.reciprocal)
 fast_divide = _elementwise(torch.true_divide)

@@ -24,6 +24,9 @@ class TritonOptions(Settings):
         "with indices; if off, such an index is clamped",
         env="PLAIT_TRITON_CHECK_INDICES",
     )
+    tf32: bool = setting(
+        False, "multiply f32 matrices in kernels by their first 11 bits, as tensor cores do"
+    )
     fallback: bool = setting(True, "run a kernel that Triton cannot express with torch operations")
     native_host: bool = setting(
         True,

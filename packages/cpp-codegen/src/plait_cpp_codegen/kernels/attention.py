@@ -25,11 +25,12 @@ from plait_ir_lowering import (
     Op,
     TensorRef,
     Value,
+    Var,
     bounds,
     post_order,
     product,
 )
-from plait_scheduler import Attend, Kernel, estimate
+from plait_scheduler import Attend, Kernel, batch_offset, estimate
 from plait_utils import dataclass
 
 _QUERIES = 64
@@ -86,11 +87,11 @@ class _AttentionWriter:
         lanes = max(self.vector_bytes // attend.value.dtype.itemsize, 1)
         mask = self._mask()
         extent = kernel_index(row.extent)
-        sizes = ", ".join(kernel_index(size) for size in (queries.size[2], values.size[2]))
+        sizes = ", ".join(kernel_index(size) for size in (queries.size[-1], values.size[-1]))
         zeros = str(attend.zeros).lower()
         flags = f"{computed}, {lanes}, {_REGISTERS[self.vector_bytes]}"
         flags = f"{flags}, {str(mask is not None).lower()}, {zeros}"
-        out = f"{attend.param} + z * {kernel_index(made.stride[0])} + {kernel_index(made.offset)}"
+        out = f"{attend.param} + {kernel_index(batch_offset(made, self._batch().expr))}"
         lines = [
             "static thread_local Block block;",
             f"const AttentionScratch<{computed}> scratch(block, {sizes});",
@@ -102,14 +103,17 @@ class _AttentionWriter:
             *indented(self._function("score", attend.value)),
             *indented(self._function("allows", mask) if mask is not None else []),
             f"  attend<{flags}>(",
-            f"    {self._matrix(attend.queries, queries, 1, 2)}, first, count,",
-            f"    {self._matrix(attend.keys, keys, 2, 1)}, {kernel_index(axis.extent)},",
-            f"    {self._matrix(attend.values, values, 1, 2)}, {sizes},",
-            f"    {out}, {kernel_index(made.stride[1])}, scratch,",
+            f"    {self._matrix(attend.queries, queries, -2, -1)}, first, count,",
+            f"    {self._matrix(attend.keys, keys, -1, -2)}, {kernel_index(axis.extent)},",
+            f"    {self._matrix(attend.values, values, -2, -1)}, {sizes},",
+            f"    {out}, {kernel_index(made.stride[-2])}, scratch,",
             f"    score, {'0' if mask is None else 'allows'});",
             "}",
         ]
         return "\n".join(indented([*prologue(kernel), *lines]))
+
+    def _batch(self) -> Var:
+        return Var("z", product([var.extent for var in self.kernel.outer[:-1]]))
 
     def _mask(self) -> Value | None:
         """By what blocks of keys are left out: not where a score left out could fail."""
@@ -120,7 +124,7 @@ class _AttentionWriter:
     def _matrix(self, ref: TensorRef, layout: Layout, row: int, column: int) -> str:
         """A matrix of a batch: where its rows and its columns begin."""
         kind = MEMORY[{param.name: param.dtype for param in self.kernel.params}[ref.buffer]]
-        start = f"z * {kernel_index(layout.stride[0])} + {kernel_index(layout.offset)}"
+        start = kernel_index(batch_offset(layout, self._batch().expr))
         strides = ", ".join(kernel_index(layout.stride[axis]) for axis in (row, column))
         return f"Matrix<{kind}>{{{ref.buffer} + {start}, {strides}}}"
 
@@ -145,8 +149,8 @@ class _AttentionWriter:
         keys = self.kernel.inner[0].extent
         lanes = self.vector_bytes // self.attend.value.dtype.itemsize
         layouts = {param.name: param.layout for param in self.kernel.params}
-        depth = (self.attend.queries.view or layouts[self.attend.queries.buffer]).size[2]
-        width = layouts[self.attend.param].size[2]
+        depth = (self.attend.queries.view or layouts[self.attend.queries.buffer]).size[-1]
+        width = layouts[self.attend.param].size[-1]
         work = statement_cycles(self.attend, lanes) + estimate(depth) + estimate(width) + 20
         cycles = work * _QUERIES / lanes
         if keys.is_constant:

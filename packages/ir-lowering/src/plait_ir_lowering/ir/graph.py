@@ -20,7 +20,7 @@ from typing import TypeAlias
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.index import ZERO, IndexExpr, Var, as_index
 from plait_ir_lowering.ir.ops import ReductionKind, ScatterKind
-from plait_ir_lowering.ir.values import Value
+from plait_ir_lowering.ir.values import Load, Value
 from plait_utils import dataclass
 
 
@@ -193,15 +193,22 @@ SCORE = "score"
 """The name, in the score of an attention, of the product of a query and a key."""
 
 
+def score_dtype(operand: DType) -> DType:
+    """The element type of scores of queries and keys of this type."""
+    return DType.f32 if operand in (DType.f16, DType.bf16) else operand
+
+
 @dataclass(frozen=True, slots=True)
 class Attention:
     """Rows of `values`, summed with the softmax along `axis` of a score as weights.
 
     `ranges` are batches and, last, the row of a query; `axis` is the row of a key. At each of
     their points `score` is computed over %score, the product of the query's row and the key's.
-    Queries are `[Z, M, D]`, keys `[Z, D, N]`, values `[Z, N, E]` and the buffer `[Z, M, E]`, where
-    Z is the number of batches, in row-major order. Products and sums have the queries' element
-    type; the values may have a narrower one, which the buffer has too.
+    Queries are `[*Z, M, D]`, keys `[*Z, D, N]`, values `[*Z, N, E]` and the buffer `[*Z, M, E]`.
+    Each may have other leading sizes Z, as long as there are as many batches, in row-major order:
+    heads that share keys read them with a stride of 0. Products and sums have the score's element
+    type; queries and keys of 16 bits are multiplied as f32, and the values may have a narrower
+    type than the score, which the buffer has too.
 
     Backends may leave out blocks of keys for which all scores are -inf, and combine the others in
     any order.
@@ -215,6 +222,9 @@ class Attention:
     score: Value
     zeros: bool
     """Whether a row gives zeros, rather than NaN, where all of its scores are -inf."""
+    spans: tuple[Load, ...] = ()
+    """What tells backends where a row's scores are -inf, or nothing: the first key where they may
+    be more, the last, and how many such keys there are (the number of keys, -1 and 0 if none)."""
 
     @property
     def refs(self) -> tuple[TensorRef, TensorRef, TensorRef]:

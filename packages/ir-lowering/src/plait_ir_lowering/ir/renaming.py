@@ -17,7 +17,7 @@ from plait_ir_lowering.ir.graph import (
     Scatter,
     TensorRef,
 )
-from plait_ir_lowering.ir.values import Value, renamed
+from plait_ir_lowering.ir.values import Load, Value, renamed
 
 
 def renamed_body(body: Body, names: Mapping[str, str]) -> Body:
@@ -36,7 +36,10 @@ def renamed_body(body: Body, names: Mapping[str, str]) -> Body:
         case Attention():
             queries, keys, values = (renamed_ref(ref, names) for ref in body.refs)
             score = renamed(body.score, names)
-            return replace(body, queries=queries, keys=keys, values=values, score=score)
+            spans = tuple(Load(names[load.buffer], load.index, load.dtype) for load in body.spans)
+            return Attention(
+                body.ranges, body.axis, queries, keys, values, score, body.zeros, spans
+            )
         case ExternCall(op, overload, args, out_variant):
             moved = tuple(_renamed_argument(arg, names) for arg in args)
             return ExternCall(op, overload, moved, out_variant)

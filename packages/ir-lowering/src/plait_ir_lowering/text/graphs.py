@@ -38,6 +38,7 @@ from plait_ir_lowering.ir.graph import (
     Scan,
     Scatter,
     TensorRef,
+    score_dtype,
 )
 from plait_ir_lowering.ir.index import Sym, Var
 from plait_ir_lowering.ir.index_queries import atoms
@@ -119,7 +120,9 @@ def _body(body: Body) -> Iterator[str]:
             refs = ", ".join(print_argument(ref) for ref in body.refs)
             empty = "zeros" if zeros else "nan"
             domain = _domain((*ranges, axis))
-            yield f"attention {axis.name} for {domain} of {refs} else {empty} = {text}"
+            spans = ", ".join(print_value(load)[1] for load in body.spans)
+            spans = f" within {spans}" if spans else ""
+            yield f"attention {axis.name} for {domain} of {refs} else {empty}{spans} = {text}"
         case ExternCall(op, overload, args, out_variant):
             name = f"{op}.{overload}" if overload else op
             into = "out" if out_variant else "new"
@@ -286,18 +289,23 @@ class _GraphReader:
         )
 
     def _attention(self, shared: Sequence[tuple[str, str]], head: str, value: str) -> Attention:
-        found = re.fullmatch(r"\S+ for (.+) of (.+) else (zeros|nan)", head)
+        found = re.fullmatch(r"\S+ for (.+) of (.+) else (zeros|nan)(?: within (.+))?", head)
         if found is None:
             raise ValueError(f"{head!r} is not an attention")
         *ranges, axis = self._domain(found[1])
         refs = [parse_argument(part, self.index) for part in split_commas(found[2])]
         queries, keys, weighted = (ref for ref in refs if isinstance(ref, TensorRef))
         values = self._reader((*ranges, axis))
-        values.dtypes[SCORE] = self.buffers[queries.buffer].dtype
+        values.dtypes[SCORE] = score_dtype(self.buffers[queries.buffer].dtype)
         for name, part in shared:
             values.parts[name] = values.parse(part)
         score, zeros = values.parse(value), found[3] == "zeros"
-        return Attention(tuple(ranges), axis, queries, keys, weighted, score, zeros)
+        spans = tuple(
+            load
+            for part in split_commas(found[4] or "")
+            if isinstance(load := values.parse(part), Load)
+        )
+        return Attention(tuple(ranges), axis, queries, keys, weighted, score, zeros, spans)
 
     def _domain(self, text: str) -> tuple[Var, ...]:
         found: list[Var] = []

@@ -91,9 +91,14 @@ def _attend(attend: Attend, kernel: Kernel, writer: ValueWriter) -> list[str]:
     shown: list[str] = []
     for name, ref in zip(("queries", "keys", "values"), attend.refs, strict=True):
         layout = ref.view or writer.params[ref.buffer].layout
-        shown.append(f"{name} = {_strided(ref.buffer, layout)}")
+        flat = ".flatten(0, -3)" if len(layout.size) > 3 else ""
+        shown.append(f"{name} = {_strided(ref.buffer, layout)}{flat}")
     sizes = _sizes(kernel.outer + kernel.inner)
-    lines = [*shown, f"{SCORE} = (queries @ keys).reshape{sizes}"]
+    product, computed = "queries @ keys", attend.value.dtype
+    if writer.params[attend.queries.buffer].dtype is not computed:
+        wide = TORCH_DTYPES[computed]
+        product = f"queries.to({wide}) @ keys.to({wide})"
+    lines = [*shown, f"{SCORE} = ({product}).reshape{sizes}"]
     score = writer.write(attend.value)
     lines += [*writer.lines, f"scores = ({score}).expand{sizes}"]
     writer.lines.clear()
@@ -101,8 +106,11 @@ def _attend(attend: Attend, kernel: Kernel, writer: ValueWriter) -> list[str]:
     if attend.zeros:
         lines.append("weights = weights.masked_fill((scores.isneginf()).all(-1, True), 0)")
     lines.append("weights = weights.reshape(queries.shape[0], queries.shape[1], -1)")
-    made = _strided(attend.param, writer.params[attend.param].layout)
-    return [*lines, f"{made}.copy_(weights @ values.to(weights.dtype))"]
+    layout = writer.params[attend.param].layout
+    made, rows = _strided(attend.param, layout), "weights @ values.to(weights.dtype)"
+    if len(layout.size) > 3:
+        rows = f"({rows}).reshape({', '.join(map(str, layout.size))})"
+    return [*lines, f"{made}.copy_({rows})"]
 
 
 def _strided(name: str, layout: Layout) -> str:

@@ -11,6 +11,7 @@ from plait_ir_lowering import (
     Device,
     IndexExpr,
     IndexReader,
+    Load,
     Local,
     Origin,
     ReductionKind,
@@ -25,6 +26,7 @@ from plait_ir_lowering import (
     parse_origin,
     parse_output,
     parse_size,
+    score_dtype,
     split_commas,
 )
 from plait_scheduler.errors import ProgramSyntaxError
@@ -215,10 +217,13 @@ def _statements(lines: _Lines, values: ValueReader) -> Iterator[Statement]:
             values.parts.clear()
         elif line.startswith("attend "):
             attending = line
-            values.dtypes[SCORE] = values.buffers[_attended(line, values)[1].buffer].dtype
+            values.dtypes[SCORE] = score_dtype(
+                values.buffers[_attended(line, values)[0][1].buffer].dtype
+            )
         elif line.startswith("score "):
             score = values.parse(line.removeprefix("score = "))
-            yield Attend(*_attended(attending, values), score)
+            given, spans = _attended(attending, values)
+            yield Attend(*given, score, spans)
             values.parts.clear()
         elif line.startswith("$"):
             name, _, text = line.partition(" = ")
@@ -263,14 +268,19 @@ def _statement(line: str, values: ValueReader) -> Statement:
     return Store(found[2], index, domain, values.parse(text), scatter)
 
 
-def _attended(line: str, values: ValueReader) -> tuple[str, TensorRef, TensorRef, TensorRef, bool]:
-    """The parameter that an attention writes, what it multiplies, and what empty rows give."""
-    found = re.fullmatch(r"attend (\w+) of (.+) else (zeros|nan)", line)
+def _attended(
+    line: str, values: ValueReader
+) -> tuple[tuple[str, TensorRef, TensorRef, TensorRef, bool], tuple[Load, ...]]:
+    """The parameter that an attention writes, what it multiplies, and what empty rows give; and
+    which keys rows may see."""
+    found = re.fullmatch(r"attend (\w+) of (.+) else (zeros|nan)(?: within (.+))?", line)
     if found is None:
         raise ValueError(f"{line!r} is not an attention")
     refs = [parse_argument(part, values.index) for part in split_commas(found[2])]
     queries, keys, weighted = (ref for ref in refs if isinstance(ref, TensorRef))
-    return found[1], queries, keys, weighted, found[3] == "zeros"
+    spans = (values.parse(part) for part in split_commas(found[4] or ""))
+    loads = tuple(load for load in spans if isinstance(load, Load))
+    return (found[1], queries, keys, weighted, found[3] == "zeros"), loads
 
 
 def _coordinate(text: str, values: ValueReader) -> IndexExpr | Local:

@@ -119,7 +119,9 @@ def print_statement(statement: Statement) -> Iterator[str]:
         yield f"scan {names}"
     if isinstance(statement, Attend):
         refs = ", ".join(print_argument(ref) for ref in statement.refs)
-        yield f"attend {statement.param} of {refs} else {'zeros' if statement.zeros else 'nan'}"
+        spans = ", ".join(print_value(load)[1] for load in statement.spans)
+        empty = "zeros" if statement.zeros else "nan"
+        yield f"attend {statement.param} of {refs} else {empty}{spans and f' within {spans}'}"
     shared, value = print_value(statement.value)
     yield from (f"  {line}" for line in shared)
     match statement:

@@ -23,7 +23,9 @@ from plait_ir_lowering import (
     components,
     is_below,
     post_order,
+    product,
     scan_problem,
+    score_dtype,
     substitute,
 )
 from plait_scheduler.domains import mixed_radix, move, points, position, split_variables
@@ -179,14 +181,19 @@ class _KernelCheck:
             self._require(param.access is Access.READ, f"{ref.buffer} is only read")
             sizes.append((ref.view or param.layout).size)
             shared = len(sizes) == 3 and param.dtype is made.dtype
-            same = param.dtype is attend.value.dtype or shared
+            same = score_dtype(param.dtype) is attend.value.dtype or shared
             self._require(same, f"{ref.buffer} has the type of the scores, or of {made.name}")
-        matrices = all(len(size) == 3 for size in (*sizes, made.layout.size))
-        self._require(matrices, "an attention multiplies batches of matrices")
-        (batch, rows, depth), (_, _, columns), (_, _, width) = sizes
+        sizes.append(made.layout.size)
+        many = all(len(size) >= 3 for size in sizes)
+        self._require(many, "an attention multiplies batches of matrices")
+        matrices = tuple((product(size[:-2]), *size[-2:]) for size in sizes)
+        (batch, rows, depth), (_, _, columns), (_, _, width), whole = matrices
         wanted = (batch, rows, depth), (batch, depth, columns), (batch, columns, width)
-        self._require(tuple(sizes) == wanted, "an attention's matrices fit each other")
-        self._require(made.layout.size == (batch, rows, width), f"{made.name} is a row for each")
+        self._require(matrices[:3] == wanted, "an attention's matrices fit each other")
+        self._require(whole == (batch, rows, width), f"{made.name} is a row for each")
+        self._require(len(attend.spans) in (0, 3), "rows have a first key, a last one, and a count")
+        for value in post_order(attend.spans):
+            self._value(value, Domain.OUTER, False)
         run = (points(self.kernel.outer), points(self.kernel.inner))
         self._require(run == (batch * rows, columns), "an attention has a score for each pair")
         self.stored.add(attend.param)

@@ -1,10 +1,12 @@
 """Kernels of a program as Triton source."""
 
+from plait_triton_codegen.kernels.attention_blocks import COMMON_SHARED_BYTES
 from plait_triton_codegen.kernels.render import host_kernel, render_kernel, triton_kernel
 from plait_triton_codegen.kernels.source import HostKernel, TritonKernelSource
 from plait_triton_codegen.kernels.tiles import Tile
 
 __all__ = [
+    "COMMON_SHARED_BYTES",
     "HostKernel",
     "Tile",
     "TritonKernelSource",

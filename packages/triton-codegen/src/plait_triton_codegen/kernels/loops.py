@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from plait_ir_lowering import Load, Local, loads_of, post_order
 from plait_scheduler import (
     Accumulate,
-    Attend,
     Domain,
     Kernel,
     Let,
@@ -42,8 +41,6 @@ def loops(kernel: Kernel) -> tuple[Loop, ...]:
     UnsupportedKernelError where that has been overwritten.
     """
     named = _named_inside(kernel)
-    if any(isinstance(statement, Attend) for statement in kernel.statements):
-        raise UnsupportedKernelError("there is no Triton kernel for an attention yet")
     steps: list[tuple[Domain, tuple[Statement, ...]]] = []
     stored: set[str] = set()
     for phase in phases(kernel):

@@ -21,9 +21,12 @@ from plait_scheduler import (
     torch_kernel,
 )
 from plait_triton_codegen.errors import UnsupportedKernelError
+from plait_triton_codegen.kernels.attention import AttentionWriter, attention_of
+from plait_triton_codegen.kernels.attention_blocks import COMMON_SHARED_BYTES
+from plait_triton_codegen.kernels.launchers import function_head, launcher_of, signature_of
 from plait_triton_codegen.kernels.literals import cast
 from plait_triton_codegen.kernels.loops import Loop, loops
-from plait_triton_codegen.kernels.operations import POINTEES, TRITON_DTYPES, kind_of
+from plait_triton_codegen.kernels.operations import TRITON_DTYPES, kind_of
 from plait_triton_codegen.kernels.reductions import ReductionRule, reduction_rule
 from plait_triton_codegen.kernels.scans import (
     first_states,
@@ -38,14 +41,12 @@ from plait_triton_codegen.kernels.scatters import (
     in_any_order,
     is_scatter,
 )
-from plait_triton_codegen.kernels.source import FUSION, IMPORTS, HostKernel, TritonKernelSource
+from plait_triton_codegen.kernels.source import IMPORTS, HostKernel, TritonKernelSource
 from plait_triton_codegen.kernels.space import FlatKernel, flatten, fresh, taken_names
 from plait_triton_codegen.kernels.tiles import (
-    MOST_PROGRAMS,
     ONLINE_STAGES,
     Tile,
     choose_tile,
-    programs_of,
 )
 from plait_triton_codegen.kernels.values import Term, ValueWriter
 from plait_triton_codegen.options import TritonOptions
@@ -55,27 +56,58 @@ _BOTH = frozenset(("x", "r"))
 
 
 def render_kernel(
-    kernel: Kernel, options: TritonOptions | None = None, *, tile: Tile | None = None
+    kernel: Kernel,
+    options: TritonOptions | None = None,
+    *,
+    tile: Tile | None = None,
+    shared_bytes: int = COMMON_SHARED_BYTES,
 ) -> TritonKernelSource:
     """`kernel` as Triton source, in blocks of `tile` or as `choose_tile` finds best.
+
+    `shared_bytes` is the shared memory that a program may have, for kernels that choose by it.
 
     Raises UnsupportedKernelError for what Triton cannot express: complex numbers, what has no
     atomic operation, and rows that do not fit in registers and are overwritten before their last
     use.
     """
+    attend = attention_of(kernel)
+    if attend is not None:
+        return _attention(kernel, attend, options or TritonOptions(), tile, shared_bytes)
     if is_scatter(kernel):
         kernel = in_any_order(kernel)
     return _Renderer(kernel, options or TritonOptions(), tile).source()
 
 
-def host_kernel(kernel: Kernel, options: TritonOptions) -> HostKernel:
-    """`kernel` for the host program.
+def _attention(
+    kernel: Kernel, attend: Attend, options: TritonOptions, tile: Tile | None, shared_bytes: int
+) -> TritonKernelSource:
+    exact = _is_exact(kernel, options)
+    text = AttentionWriter(kernel, attend, options, exact, tile, shared_bytes).text()
+    signature = signature_of(kernel, text.checks)
+    lines = [*function_head(kernel, signature, ["XBLOCK", "RBLOCK"]), *text.lines]
+    launcher = launcher_of(kernel, text.blocks, text.tile, True, text.checks)
+    body = "\n".join(lines) + "\n"
+    return TritonKernelSource(
+        kernel.name, body, launcher, signature, text.tile, text.blocks, text.checks
+    )
+
+
+def _is_exact(kernel: Kernel, options: TritonOptions) -> bool:
+    """Whether some result shows errors of a few f32 ulps."""
+    writes = [p.dtype for p in kernel.params if p.access is not Access.READ]
+    return not options.fast_math or not all(d.is_reduced_precision for d in writes)
+
+
+def host_kernel(
+    kernel: Kernel, options: TritonOptions, *, shared_bytes: int = COMMON_SHARED_BYTES
+) -> HostKernel:
+    """`kernel` for the host program, on a device with so much shared memory for a program.
 
     A kernel that Triton cannot express runs as torch operations, with a warning, unless
     `options.fallback` is off.
     """
     try:
-        source = render_kernel(kernel, options)
+        source = render_kernel(kernel, options, shared_bytes=shared_bytes)
     except UnsupportedKernelError as error:
         if not options.fallback:
             raise
@@ -112,7 +144,11 @@ class _Renderer:
             if not self.flat.rnumel or self.flat.rnumel % self.tile.rblock:
                 masks["r"] = fresh("rmask", taken)
         self.writer = ValueWriter(
-            self.flat, self._is_exact(), self.options.check_indices, masks, taken
+            self.flat,
+            _is_exact(self.kernel, self.options),
+            self.options.check_indices,
+            masks,
+            taken,
         )
 
     def source(self) -> TritonKernelSource:
@@ -125,16 +161,12 @@ class _Renderer:
                 self._flush(1)
         else:
             self._looped()
-        signature = self._signature()
-        texts = self._text(signature), self._launcher()
-        blocks = tuple((var.extent, block) for var, block in self._blocks())
         checks = len(self.writer.checked)
+        signature = signature_of(self.kernel, checks)
+        blocks = tuple((var.extent, block) for var, block in self._blocks())
+        launcher = launcher_of(self.kernel, blocks, self.tile, self.flat.r is not None, checks)
+        texts = self._text(signature), launcher
         return TritonKernelSource(self.kernel.name, *texts, signature, self.tile, blocks, checks)
-
-    def _is_exact(self) -> bool:
-        """Whether some result shows errors of a few f32 ulps."""
-        writes = [p.dtype for p in self.kernel.params if p.access is not Access.READ]
-        return not self.options.fast_math or not all(d.is_reduced_precision for d in writes)
 
     def _flush(self, depth: int) -> None:
         self.body += [f"{'    ' * depth}{line}" for line in self.writer.lines]
@@ -145,8 +177,6 @@ class _Renderer:
             self._reduce_at_once(statement)
         elif isinstance(statement, Accumulate):
             self._scan(statement)
-        elif isinstance(statement, Attend):
-            raise UnsupportedKernelError("attention, which only CPUs have a kernel for")
         else:
             self._let_or_store(statement)
 
@@ -156,8 +186,10 @@ class _Renderer:
         for name in scan.names:
             self.writer.locals[name] = Term(name, _BOTH)
 
-    def _let_or_store(self, statement: Let | Store) -> None:
+    def _let_or_store(self, statement: Let | Store | Attend) -> None:
         writer = self.writer
+        if isinstance(statement, Attend):
+            raise TypeError("an attention is no sequence of loops")
         if isinstance(statement, Let):
             writer.name(statement.name, statement.value)
             return
@@ -280,8 +312,6 @@ class _Renderer:
             elif isinstance(statement, Accumulate):
                 self._scan(statement)
                 writer.lines += joined_states(self.flat, statement)
-            elif isinstance(statement, Attend):
-                raise UnsupportedKernelError("attention, which only CPUs have a kernel for")
             else:
                 self._let_or_store(statement)
         self.body.append(f"    for start in {self._turns(loop, extent)}:")
@@ -325,22 +355,12 @@ class _Renderer:
         lines.append(f"{name}_acc = {name}_next")
         self.writer.locals[name] = Term(name, frozenset("x"))
 
-    def _signature(self) -> tuple[tuple[str, str], ...]:
-        found = [(p.name, f"*{POINTEES[p.dtype]}") for p in self.kernel.params]
-        found += [(symbol, "i64") for symbol in self.kernel.symbols]
-        if self.writer.checked:
-            found.append(("errors", "*i64"))
-        return tuple(found)
-
     def _text(self, signature: Sequence[tuple[str, str]]) -> str:
-        constants = ["XBLOCK: tl.constexpr"] + (["RBLOCK: tl.constexpr"] if self.flat.r else [])
-        # Triton would take sizes as 32 bits where they fit, and products of them overflow
-        typed = [f"{name}: tl.int64" if kind == "i64" else name for name, kind in signature]
-        arguments = ", ".join([*typed, *constants])
+        constants = ["XBLOCK", *(["RBLOCK"] if self.flat.r else [])]
         scans = [s for s in self.flat.kernel.statements if isinstance(s, Accumulate)]
         functions = "".join(f"{joining_function(self.flat, scan)}\n\n" for scan in scans)
-        lines = ["@triton.jit", f"def {self.kernel.name}({arguments}):"]
-        head = [f"# {describe_loops(self.kernel)}", *self._points(), *self.writer.prologue]
+        lines = function_head(self.kernel, signature, constants)
+        head = [*self._points(), *self.writer.prologue]
         text = "\n".join([*lines, *(f"    {line}" for line in head), *self.body])
         return f"{functions}{text}\n"
 
@@ -378,45 +398,3 @@ class _Renderer:
         if self.flat.tiled and self.flat.r is not None:
             parts.append((self.flat.r, self.tile.rblock))
         return parts
-
-    def _grid(self) -> str:
-        """How many programs to launch: a number where all sizes are known."""
-        parts = self._blocks()
-        if not all(var.extent.is_constant for var, _ in parts):
-            return " * ".join(f"triton.cdiv({var.extent}, {block})" for var, block in parts)
-        programs = programs_of(self.flat, self.tile)
-        if programs > MOST_PROGRAMS:
-            raise UnsupportedKernelError(f"{programs} programs are more than one launch takes")
-        return str(programs)
-
-    def _launcher(self) -> str:
-        name, first = self.kernel.name, self.kernel.params[0].name
-        sizes = [*self.kernel.symbols]
-        arguments = ", ".join([p.name for p in self.kernel.params] + sizes)
-        lines = [f"def launch_{name}({arguments}):"]
-        grid = self._grid()
-        if grid == "0":
-            return "\n".join([*lines, "    return  # there are no points"]) + "\n"
-        if not grid.isdigit():
-            lines += [f"    programs = {grid}", "    if programs == 0:", "        return"]
-            grid = "programs"
-        passed = [p.name for p in self.kernel.params] + sizes
-        head: list[str] = []
-        if self.writer.checked:
-            head = [f"{name}_errors = IndexErrors({len(self.writer.checked)})", "", ""]
-            passed.append(f"{name}_errors.on({first}.device)")
-        blocks = [f"XBLOCK={self.tile.xblock}"]
-        blocks += [f"RBLOCK={self.tile.rblock}"] if self.flat.r else []
-        call = ", ".join([*passed, *blocks, f"num_warps={self.tile.num_warps}", FUSION])
-        lines += [f"    with on_device({first}):", f"        {name}[({grid},)]({call})"]
-        if self.writer.checked:
-            lines.append(f"    {name}_errors.check({first}.device)")
-        return "\n".join([*head, *lines]) + "\n"
-
-
-def describe_loops(kernel: Kernel) -> str:
-    """The kernel's domain, for people."""
-    outer, inner = (
-        ", ".join(f"{v.name}: {v.extent}" for v in part) for part in (kernel.outer, kernel.inner)
-    )
-    return f"for {outer or 'one point'}" + (f", inner {inner}" if inner else "")

@@ -124,7 +124,7 @@ def flatten(kernel: Kernel) -> FlatKernel:
             statements.append(replace(statement, value=value))
     moved_kernel = replace(kernel, statements=tuple(statements))
     flat = FlatKernel(moved_kernel, x, r if across else None, False, axes is not None)
-    return replace(flat, wide=_needs_64_bits(flat))
+    return replace(flat, wide=needs_64_bits(flat))
 
 
 def _transposed(kernel: Kernel) -> tuple[Var, Var] | None:
@@ -190,17 +190,18 @@ def _known(expr: IndexExpr) -> int | None:
     return expr.as_int() if expr.is_constant else None
 
 
-def _needs_64_bits(flat: FlatKernel) -> bool:
+def needs_64_bits(flat: FlatKernel) -> bool:
+    """Whether an offset or a position in a kernel may not fit in 32 bits."""
     exprs = [flat.x.extent, *([] if flat.r is None else [flat.r.extent])]
     exprs += [access.offset for access in flat.accesses()]
     for statement in flat.kernel.statements:
         for value in post_order([statement.value]):
             if isinstance(value, IndexValue):
                 exprs.append(value.expr)
-    return not all(_fits(expr) for expr in exprs)
+    return not all(fits(expr) for expr in exprs)
 
 
-def _fits(expr: IndexExpr) -> bool:
+def fits(expr: IndexExpr) -> bool:
     """Whether every part of a sum stays below 2^31."""
     total = 0
     for term in expr.terms:

@@ -57,6 +57,8 @@ class Tile:
     rblock: int
     num_warps: int
     persistent: bool
+    stages: int = 0
+    """Turns of a loop whose loads are on their way at the same time; 0 where Triton may choose."""
 
 
 def choose_tile(flat: FlatKernel, options: TritonOptions) -> Tile:

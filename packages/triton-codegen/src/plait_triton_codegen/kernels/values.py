@@ -186,8 +186,8 @@ class ValueWriter:
             case Sym(name, _):
                 return Term(name)
             case Var(name, _):
-                axis = "x" if atom is self.flat.x else "r"
-                return Term(name, frozenset(axis))
+                axes = {self.flat.x: frozenset("x"), self.flat.r: frozenset("r")}
+                return Term(name, axes.get(atom, frozenset()))
             case Quotient(numerator, denominator):
                 return self._division(atom, numerator, denominator, "//", "device.floor_index")
             case Remainder(numerator, denominator):
@@ -224,7 +224,8 @@ class ValueWriter:
             return known
         term = self._compute(value, guard)
         shared = self.uses.get(value, 0) > 1 or isinstance(value, Load | CheckedIndex)
-        if self.uses.get(value, 0) and (shared or len(term.text) > _LONG):
+        plain = term.text.isidentifier()
+        if self.uses.get(value, 0) and not plain and (shared or len(term.text) > _LONG):
             term = Term(self._named(term.text, self.lines), term.axes)
         return self._remember(key, term)
 
@@ -237,6 +238,9 @@ class ValueWriter:
                 if not term.axes and expr.is_constant:
                     return Term(f"tl.full([], {term.text}, tl.int64)")
                 return Term(f"{term.grouped()}.to(tl.int64)", term.axes)
+            case Op("to", (IndexValue(expr),), DType.i32) if not self.flat.wide:
+                term = self.index(expr)
+                return term if term.axes else Term(f"tl.full([], {term.text}, tl.int32)")
             case Op("to", (arg,), dtype):
                 term = self._term(arg, guard)
                 return Term(cast(term.text, arg.dtype, dtype), term.axes)

@@ -1,0 +1,83 @@
+"""Which blocks of queries and keys a program of an attention takes, and with how many warps.
+
+A block of queries and the sums of its rows stay in registers; blocks of keys and values pass
+through shared memory, the next ones on their way while one is multiplied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from plait_triton_codegen.kernels.tiles import Tile, power_of_two
+
+LEAST_BLOCK = 16
+"""What tensor cores multiply has at least as many rows and columns."""
+COMMON_SHARED_BYTES = 99 * 1024
+"""Shared memory of a program that all GPUs since sm_80 have."""
+
+_WIDE_WARPS = 8
+"""Where the places of pairs take 64 bits, registers of so many warps hold them."""
+
+_NARROW = (
+    (64, Tile(128, 64, 4, False, 3)),
+    (128, Tile(128, 64, 8, False, 3)),
+    (128, Tile(128, 64, 8, False, 2)),
+    (256, Tile(128, 64, 8, False, 2)),
+    (256, Tile(64, 32, 4, False, 2)),
+)
+"""For elements of 16 bits, by the longest row of a query or a value: the first that fits."""
+_WIDE = (
+    (64, Tile(64, 32, 8, False, 2)),
+    (128, Tile(32, 16, 8, False, 2)),
+    (256, Tile(16, 32, 8, False, 2)),
+)
+"""For f32, whose products no tensor core takes: more would not fit in registers."""
+_TF32 = (
+    (64, Tile(128, 32, 4, False, 2)),
+    (128, Tile(64, 32, 8, False, 2)),
+    (256, Tile(32, 32, 8, False, 2)),
+)
+"""For f32 that is multiplied by its first bits."""
+
+
+def attention_tile(
+    rows: int | None,
+    keys: int | None,
+    depth: int,
+    width: int,
+    *,
+    itemsize: int,
+    tf32: bool,
+    pair_bytes: int,
+    wide: bool,
+    shared: int,
+) -> Tile:
+    """The blocks for queries of `depth` elements and values of `width`, padded to powers of two.
+
+    `rows` and `keys` are None where only a call knows them; `pair_bytes` is what the score reads
+    for each pair of these, at places of 64 bits if they are `wide`; `shared` is the bytes of shared
+    memory that a program may have.
+    """
+    longest = max(depth, width)
+    table = _NARROW if itemsize <= 2 else _TF32 if tf32 else _WIDE
+    fitting = [tile for limit, tile in table if longest <= limit]
+    bytes_of = (itemsize * depth, itemsize * (depth + width), pair_bytes)
+    usual = next(
+        (tile for tile in fitting if _shared_bytes(tile, *bytes_of) <= shared),
+        replace(fitting[-1], stages=1),
+    )
+    queries, taken, warps = usual.xblock, usual.rblock, usual.num_warps
+    if rows is not None:
+        queries = min(queries, max(power_of_two(rows), LEAST_BLOCK))
+    if keys is not None:
+        taken = min(taken, max(power_of_two(keys), LEAST_BLOCK))
+    if wide and pair_bytes:
+        warps = max(warps, _WIDE_WARPS)
+    warps = max(warps * queries // usual.xblock, min(warps, 2))
+    return Tile(queries, taken, warps, False, usual.stages)
+
+
+def _shared_bytes(tile: Tile, query_bytes: int, key_bytes: int, pair_bytes: int) -> int:
+    """Shared memory of the queries, and of what is on its way of keys, values and pairs."""
+    turn = tile.rblock * key_bytes + tile.xblock * tile.rblock * pair_bytes
+    return tile.xblock * query_bytes + tile.stages * turn

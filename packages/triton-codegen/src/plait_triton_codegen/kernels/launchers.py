@@ -1,0 +1,83 @@
+"""What surrounds the body of a kernel: its arguments, and the Python that launches it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from plait_ir_lowering import IndexExpr
+from plait_scheduler import Kernel
+from plait_triton_codegen.errors import UnsupportedKernelError
+from plait_triton_codegen.kernels.operations import POINTEES
+from plait_triton_codegen.kernels.source import FUSION
+from plait_triton_codegen.kernels.tiles import MOST_PROGRAMS, Tile
+
+Blocks = Sequence[tuple[IndexExpr, int]]
+"""Extents of the domain, and how much of each one program covers."""
+
+
+def signature_of(kernel: Kernel, checks: int) -> tuple[tuple[str, str], ...]:
+    """The arguments of a kernel that checks indices at so many places, with their types."""
+    found = [(p.name, f"*{POINTEES[p.dtype]}") for p in kernel.params]
+    found += [(symbol, "i64") for symbol in kernel.symbols]
+    if checks:
+        found.append(("errors", "*i64"))
+    return tuple(found)
+
+
+def function_head(
+    kernel: Kernel, signature: Sequence[tuple[str, str]], constants: Sequence[str]
+) -> list[str]:
+    """The lines above a kernel's body."""
+    # Triton would take sizes as 32 bits where they fit, and products of them overflow
+    typed = [f"{name}: tl.int64" if kind == "i64" else name for name, kind in signature]
+    arguments = ", ".join([*typed, *(f"{name}: tl.constexpr" for name in constants)])
+    return [
+        "@triton.jit",
+        f"def {kernel.name}({arguments}):",
+        f"    # {describe_loops(kernel)}",
+    ]
+
+
+def launcher_of(kernel: Kernel, blocks: Blocks, tile: Tile, has_inner: bool, checks: int) -> str:
+    """Source of the function that launches a kernel."""
+    name, first = kernel.name, kernel.params[0].name
+    sizes = [*kernel.symbols]
+    arguments = ", ".join([p.name for p in kernel.params] + sizes)
+    lines = [f"def launch_{name}({arguments}):"]
+    grid = _grid(blocks)
+    if grid == "0":
+        return "\n".join([*lines, "    return  # there are no points"]) + "\n"
+    if not grid.isdigit():
+        lines += [f"    programs = {grid}", "    if programs == 0:", "        return"]
+        grid = "programs"
+    passed = [p.name for p in kernel.params] + sizes
+    head: list[str] = []
+    if checks:
+        head = [f"{name}_errors = IndexErrors({checks})", "", ""]
+        passed.append(f"{name}_errors.on({first}.device)")
+    constants = [f"XBLOCK={tile.xblock}"]
+    constants += [f"RBLOCK={tile.rblock}"] if has_inner else []
+    call = ", ".join([*passed, *constants, f"num_warps={tile.num_warps}", FUSION])
+    lines += [f"    with on_device({first}):", f"        {name}[({grid},)]({call})"]
+    if checks:
+        lines.append(f"    {name}_errors.check({first}.device)")
+    return "\n".join([*head, *lines]) + "\n"
+
+
+def _grid(blocks: Blocks) -> str:
+    """How many programs to launch: a number where all sizes are known."""
+    if not all(extent.is_constant for extent, _ in blocks):
+        return " * ".join(f"triton.cdiv({extent}, {block})" for extent, block in blocks)
+    programs = math.prod(-(-extent.as_int() // block) for extent, block in blocks)
+    if programs > MOST_PROGRAMS:
+        raise UnsupportedKernelError(f"{programs} programs are more than one launch takes")
+    return str(programs)
+
+
+def describe_loops(kernel: Kernel) -> str:
+    """The kernel's domain, for people."""
+    outer, inner = (
+        ", ".join(f"{v.name}: {v.extent}" for v in part) for part in (kernel.outer, kernel.inner)
+    )
+    return f"for {outer or 'one point'}" + (f", inner {inner}" if inner else "")
