@@ -127,7 +127,7 @@ class Use(IntEnum):
     CALLS = 1
     """Operators of torch, or copies, too: it lies where it lay, or is copied."""
     WRITING_CALLS = 2
-    """An input that these write to."""
+    """An input that these use and something writes to: no copy of it takes its place."""
 
 
 def buffer_uses(program: Program) -> bytes:
@@ -145,9 +145,9 @@ def buffer_uses(program: Program) -> bytes:
         if isinstance(step, CallExtern | CopyBack):
             uses |= dict.fromkeys(map(writes.memory, _used(step)), Use.CALLS)
     for step in program.steps:
-        if isinstance(step, CallExtern | CopyBack):
-            written = (program.inputs[position] for position in writes.of(step))
-            uses |= dict.fromkeys(written, Use.WRITING_CALLS)
+        for name in (program.inputs[position] for position in writes.of(step)):
+            if uses[name] != Use.KERNELS:
+                uses[name] = Use.WRITING_CALLS
     return bytes(uses[memory] for memory in memories)
 
 

@@ -158,9 +158,9 @@ class ExternWriter:
             lines.append(f"void* results[{results}] = {{}};")
             arguments += [f"&results[{number}]" for number in range(results)]
         types = ", ".join(f"decltype({argument})" for argument in arguments)
-        lines.append(
-            f"failed = ((int32_t (*)({types}))plait_functions[{position}])({', '.join(arguments)});"
-        )
+        made = f"((int32_t (*)({types}))plait_functions[{position}])({', '.join(arguments)})"
+        guard = f"if ({' && '.join(writer.handles)}) " if writer.handles else ""
+        lines.append(f"{guard}failed = {made};")
         lines += writer.dropped
         if results:
             lines.append(f"if (!failed) code = api.adopt(&{name}, p, results, places);")
@@ -177,6 +177,8 @@ class _ShimArguments:
     lines: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     """What is done with its handles afterwards."""
+    handles: list[str] = field(default_factory=list)
+    """Handles of its tensors, 0 where torch could not make one."""
     _tensors: int = 0
 
     def tensor(self, number: int) -> str:
@@ -185,6 +187,7 @@ class _ShimArguments:
         given, kept = f"p[{number}], &{self.call}_tensors[{number}]", f"&{self.call}.kept[{number}]"
         made = f"api.kept_tensor({given}, {kept})" if self.keeps else f"api.tensor({given})"
         self.lines.append(f"void* const {name} = {made};")
+        self.handles.append(name)
         done = f"api.keep_tensor({name}, {kept})" if self.keeps else f"api.delete_tensor({name})"
         self.dropped.append(f"{done};")
         return name

@@ -383,7 +383,10 @@ int move(const Program& program, Recording& it, void* const* inputs, const Outpu
     void** arguments = (void**)__builtin_alloca(sizeof(void*) * (kernel.arguments + 1));
     for (int32_t i = 0; i < kernel.arguments; ++i) arguments[i] = &each->arguments[i];
     const KernelNode node = {kernel.function, {each->programs, 1, 1}, {(unsigned)kernel.threads, 1, 1}, (unsigned)kernel.shared, arguments, nullptr};
-    if (int error = graph_driver.change(it.halves[each->half].executable, each->node, &node)) return error;
+    if (int error = graph_driver.change(it.halves[each->half].executable, each->node, &node)) {
+      for (int32_t i = 0; i < each->count; ++i) each->arguments[each->moving[i].argument] = 0;  // the next call changes them
+      return error;
+    }
   }
   return 0;
 }
@@ -404,7 +407,10 @@ Recording* record(const Program& program, void* stream, void* const* inputs, con
   }
   bool good = !error && record_in_pool(program, it, inputs, specs, made, &error);
   free(made);
-  if (int failed = good ? move(program, *it, inputs, outputs) : 0) { driver.explain(failed, &error); good = false; }
+  if (good) {
+    InContext here((const Gpu*)program.api.gpu);
+    if (int failed = move(program, *it, inputs, outputs)) { driver.explain(failed, &error); good = false; }
+  }
   int copies = 0;
   for (int32_t i = 0; i < signature.inputs; ++i) copies += it->input_owners[i] != nullptr;
   for (int32_t i = 0; i < signature.outputs; ++i) copies += it->output_owners[i] != nullptr;
@@ -450,8 +456,14 @@ int launch_recording(const Program& program, Recording& it, void* const* inputs,
 }
 // Without the GIL, for which others may wait that hold the lock.
 int replay(const Program& program, Recording& it, void* const* inputs, const Output* outputs) {
-  const int code = launch_recording(program, it, inputs, outputs);
-  return code || !it.report ? code : read_report(gpu_of(&program.api), it.report, it.checked);
+  int code = launch_recording(program, it, inputs, outputs);
+  if (!it.report) return code;
+  if (!code) code = read_report(gpu_of(&program.api), it.report, it.checked);
+  if (code) {  // kernels that nothing has waited for may still write to it
+    driver.wait(it.stream);
+    memset(it.report, 0, sizeof(int64_t) * 3 * program.signature->check_count);
+  }
+  return code;
 }
 
 struct WithoutGil {

@@ -1,0 +1,126 @@
+"""A GPU for tests that is made of the host's memory (mock_gpu.cpp), in a process of its own.
+
+Tensors of the CPU are those of the GPU. Kernels are functions of mock_kernels.cpp.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from plait_cpp_codegen import DeviceGraphs, DeviceKernel, build_device_host, native_runtime
+from plait_cpp_codegen.device_host import DeviceCode
+from plait_ir_lowering import IndexExpr, as_index
+from plait_scheduler import parse_program
+
+_HERE = Path(__file__).parent
+_CAPSULE = b"dlpack_exchange_api"
+
+
+def _compiled(source: str, name: str, *flags: str) -> Path:
+    made = Path(tempfile.mkdtemp(prefix="mock_gpu_")) / name
+    command = ["g++", "-std=c++17", "-O1", "-fPIC", "-shared", str(_HERE / source), "-o", str(made)]
+    subprocess.run([*command, *flags], check=True)
+    return made
+
+
+def _exchange_table(gpu: ctypes.CDLL) -> object:
+    capsule = torch.Tensor.__dlpack_c_exchange_api__
+    pointer, new = ctypes.pythonapi.PyCapsule_GetPointer, ctypes.pythonapi.PyCapsule_New
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    new.restype, new.argtypes = (
+        ctypes.py_object,
+        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p],
+    )
+    table = gpu.mock_exchange(ctypes.c_void_p(pointer(capsule, _CAPSULE)))
+    return new(table, _CAPSULE, None)
+
+
+def _set_up(runtime: native_runtime.Runtime) -> None:
+    autocast = torch._C._is_any_autocast_enabled, torch._C._DisableAutocast
+    take = torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs
+    runtime.set_up(str(PATH), _exchange_table(GPU), *autocast, str(PATH), take)
+
+
+_TORCH = str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
+PATH = _compiled(
+    "mock_gpu.cpp",
+    "libcuda.so.1",
+    *(f'-DTORCH="{_TORCH}"', "-Wl,-soname,libcuda.so.1", "-Wl,--no-as-needed", _TORCH, "-ldl"),
+)
+GPU = ctypes.CDLL(str(PATH))  # libcuda.so.1 is this one from now on
+GPU.mock_exchange.restype = GPU.mock_stream.restype = ctypes.c_void_p
+GPU.mock_set_stream.argtypes = [ctypes.c_void_p]
+native_runtime._set_up = _set_up
+IMAGE = _compiled("mock_kernels.cpp", "kernels.so").read_bytes()
+
+
+class Graphs(DeviceGraphs):
+    """Graphs whose memory is that of the pool of mock_gpu.cpp."""
+
+    _sides: ClassVar[dict[int, int]] = {}
+    """The streams that recordings are made on, by those that these are launched on."""
+
+    @contextmanager
+    def memory(self, stream: int) -> Iterator[None]:  # type: ignore[override]
+        assert self._new_stream is not None
+        if stream not in self._sides:
+            self._sides[stream] = self._new_stream()
+        before = GPU.mock_stream()
+        GPU.mock_set_stream(self._sides[stream])
+        GPU.mock_set_pooled(True)
+        yield
+        GPU.mock_set_pooled(False)
+        GPU.mock_set_stream(before)
+
+
+def built(
+    text: str,
+    programs: Mapping[str, tuple[int | IndexExpr, int]],
+    otherwise: Callable[..., Any] | None = None,
+    graphs: DeviceGraphs | None = None,
+) -> Callable[..., Sequence[Tensor]]:
+    """What runs a program.
+
+    Args:
+        programs: of each kernel, how many programs it has, and how many places check an index.
+    """
+    program = parse_program(text)
+    kernels, codes = {}, {}
+    for kernel in program.kernels:
+        extent, checks = programs[kernel.name]
+        symbols = tuple(kernel.symbols)
+        kernels[kernel.name] = DeviceKernel(((as_index(extent), 1),), symbols, checks)
+        codes[kernel.name] = DeviceCode(kernel.name, 32, 64 << 10, IMAGE)
+
+    def run_otherwise(*inputs: Tensor) -> Any:
+        assert otherwise is not None, "inputs are not aligned"
+        return otherwise(*inputs)
+
+    host = build_device_host(
+        program, kernels, lambda: codes, lambda _: run_otherwise, graphs=graphs
+    )
+    return host.run
+
+
+def wait() -> None:
+    """Until all that was launched has run."""
+    GPU.mock_wait()
+    assert not GPU.mock_misused()
+
+
+def alive() -> dict[str, int]:
+    """How many of each there are."""
+    names = "blocks", "views", "modules", "events", "graphs", "executables", "pinned"
+    counts = (ctypes.c_int * len(names))()
+    wait()
+    GPU.mock_alive(counts)
+    return dict(zip(names, counts, strict=True))

@@ -1,0 +1,30 @@
+"""Programs of a GPU run by the native host, without a GPU: see mock_gpu_cases.py."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CASES = Path(__file__).parent / "mock_gpu_cases.py"
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or shutil.which("g++") is None, reason="is built by g++ on Linux"
+)
+
+
+@pytest.mark.parametrize("lazy", ["0", "1"], ids=["eager", "lazy"])
+def test_on_a_gpu_of_the_hosts_memory(lazy: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--noconftest", "-p", "no:xdist", str(CASES)],
+        capture_output=True,
+        text=True,
+        env=os.environ
+        | {"MOCK_GPU_LAZY": lazy, "PYTHONFAULTHANDLER": "1", "TMPDIR": str(tmp_path)},
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
