@@ -144,14 +144,14 @@ def test_reductions_over_different_rows_stay_apart(b: Builder) -> None:
 def test_a_chain_of_sums_of_products_writes_no_products() -> None:
     text = """graph chain()
   input row: f32[64] on cpu
-  input first: i8[64, 64] on cpu
-  input second: i8[64, 64] on cpu
+  input first: f32[64, 64] on cpu
+  input second: f32[64, 64] on cpu
   define terms: f32[64, 64] on cpu
-    for i0: 64, i1: 64 = mul(row[i1], to(first[i0, i1], f32))
+    for i0: 64, i1: 64 = mul(row[i1], first[i0, i1])
   define sums: f32[64] on cpu
     reduce sum for i0: 64 over r0: 64 = terms[i0, r0]
   define more_terms: f32[64, 64] on cpu
-    for i0: 64, i1: 64 = mul(sums[i1], to(second[i0, i1], f32))
+    for i0: 64, i1: 64 = mul(sums[i1], second[i0, i1])
   define more_sums: f32[64] on cpu
     reduce sum for i0: 64 over r0: 64 = more_terms[i0, r0]
   return more_sums

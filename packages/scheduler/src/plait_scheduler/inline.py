@@ -181,27 +181,31 @@ class _Inliner:
         """Whether computing it anew where it is read costs nothing."""
         if work.loads == 0:
             return not work.expensive
-        several = len(self.readers[producer.name]) > 1  # one can share a kernel with it
         if _widens(producer.value):
-            (load,) = producer.loads
-            return several or load.buffer not in self.producer
-        return several and not must_exist and self._is_thin(producer, work, uses)
+            return True
+        return not must_exist and self._is_thin(producer, work, uses)
 
     def _is_thin(self, producer: Node, work: Work, uses: Sequence[_Use]) -> bool:
-        """Whether it is little beside reading what it is computed of, which is in memory anyway
-        and no larger."""
+        """Whether it is little beside reading what it is computed of, which is no larger, and in
+        memory anyway or of narrower types: then that is better stored."""
         if work.expensive or work.moderate or work.operations > _THIN:
             return False
-        names = dict.fromkeys(load.buffer for load in producer.loads)
+        if any(load.operands for load in producer.loads):
+            return False
+        read = {load.buffer: self.buffers[load.buffer] for load in producer.loads}
         size = buffer_bytes(producer.buffer)
-        large = [name for name in names if _SLIGHT * buffer_bytes(self.buffers[name]) > size]
-        if len(large) != 1 or buffer_bytes(self.buffers[large[0]]) > size:
+        large = [each for each in read.values() if _SLIGHT * buffer_bytes(each) > size]
+        if sum(map(buffer_bytes, large)) > size:
             return False
-        place = self.producer.get(large[0])
-        is_there = place is None or self.nodes[place] is None or large[0] in self.kept
-        if not is_there or any(load.operands for load in producer.loads):
-            return False
-        return all(self._is_pointwise(use, producer) for use in uses)
+        is_narrow = all(each.dtype.itemsize < producer.buffer.dtype.itemsize for each in large)
+        several = len(self.readers[producer.name]) > 1  # one can share a kernel with it
+        is_there = several and len(large) == 1 and self._is_in_memory(large[0].name)
+        return (is_narrow or is_there) and all(self._is_pointwise(use, producer) for use in uses)
+
+    def _is_in_memory(self, name: str) -> bool:
+        """Whether a buffer is stored whatever reads it."""
+        place = self.producer.get(name)
+        return place is None or self.nodes[place] is None or name in self.kept
 
     def _needs_memory(self, place: int, name: str) -> bool:
         """Whether a reader takes the buffer as it lies in memory."""
