@@ -72,6 +72,13 @@ NORM = """graph norm()
             "mul(e[i0, i1], scale[i1])",
             True,
         ),
+        (
+            "bf16",
+            "  define e: bf16[64, 512] on cpu\n"
+            "    for i0: 64, i1: 512 = to(exp(to(x[i0, i1], f32)), bf16)\n",
+            "mul(to(e[i0, i1], f32), scale[i1])",
+            False,
+        ),
     ],
     ids=[
         "a cast",
@@ -79,6 +86,7 @@ NORM = """graph norm()
         "expensive work",
         "a cast of a call's result",
         "of what is computed",
+        "of what is computed and narrower",
     ],
 )
 def test_what_is_nothing_beside_reading_its_operand_is_not_stored(kind, made, wide, stored) -> None:
