@@ -107,14 +107,14 @@ def test_convolutions_of_one_image_by_channels(channels_last):
 
 
 GPU = """graph main()
-  input a: bf16[4096, 64] on cuda:0
+  input a: bf16[8192, 64] on cuda:0
   input b: bf16[64, 1001] on cuda:0
-  define p: bf16[4096, 1001] on cuda:0
+  define p: bf16[8192, 1001] on cuda:0
     call out aten::mm.out(a, b)
 {reader}  return {returned}
 """
-READER = """  define y: bf16[4096, 1001] on cuda:0
-    for i0: 4096, i1: 1001 = exp(p[i0, i1])
+READER = """  define y: bf16[8192, 1001] on cuda:0
+    for i0: 8192, i1: 1001 = exp(p[i0, i1])
 """
 
 
@@ -129,22 +129,22 @@ def test_on_a_gpu_slices_have_rows_that_begin_well():
     assert [found[name] for name in ("p", "p_slice", "p_part")] == [[1001, 1], [1008, 1], [1001, 1]]
 
 
-@pytest.mark.parametrize(("size", "is_cut"), [("[1001]", False), ("[4096, 1001]", True)])
+@pytest.mark.parametrize(("size", "is_cut"), [("[1001]", False), ("[8192, 1001]", True)])
 def test_what_is_added_to_a_product_is_cut_with_it(size, is_cut):
     text = f"""graph main()
   input c: bf16{size} on cuda:0
-  input a: bf16[4096, 64] on cuda:0
+  input a: bf16[8192, 64] on cuda:0
   input b: bf16[64, 1001] on cuda:0
-  define p: bf16[4096, 1001] on cuda:0
+  define p: bf16[8192, 1001] on cuda:0
     call out aten::addmm.out(c, a, b, 1, 1)
   return p
 """
     options = SchedulerOptions(**{**gpu_limits(), "slice_bytes": 1 << 21})
     program = plan(checked(text), options=options).program
     made = [step for step in program.steps if isinstance(step, CallExtern)]
-    assert len(made) == 4
+    assert len(made) == 8
     rows = [ref.view.size[0].as_int() if ref.view else None for ref in (s.args[0] for s in made)]
-    assert rows == ([1024] * 4 if is_cut else [None] * 4)
+    assert rows == ([1024] * 8 if is_cut else [None] * 8)
 
 
 def test_on_a_gpu_what_only_loops_read_gets_room_itself():
@@ -156,14 +156,14 @@ def test_on_a_gpu_what_only_loops_read_gets_room_itself():
 
 def test_on_a_gpu_factors_that_loops_compute_get_room():
     text = """graph main()
-  input x: bf16[4096, 1001] on cuda:0
-  input h: bf16[4096, 64] on cuda:0
+  input x: bf16[8192, 1001] on cuda:0
+  input h: bf16[8192, 64] on cuda:0
   input w: bf16[1001, 64] on cuda:0
-  define y: bf16[4096, 1001] on cuda:0
-    for i0: 4096, i1: 1001 = exp(x[i0, i1])
+  define y: bf16[8192, 1001] on cuda:0
+    for i0: 8192, i1: 1001 = exp(x[i0, i1])
   define p: bf16[1001, 64] on cuda:0
-    call out aten::mm.out(y.view([1001, 4096], [1, 1001], 0), h)
-  define q: bf16[4096, 64] on cuda:0
+    call out aten::mm.out(y.view([1001, 8192], [1, 1001], 0), h)
+  define q: bf16[8192, 64] on cuda:0
     call out aten::mm.out(y, w)
   return p, q
 """
@@ -173,9 +173,9 @@ def test_on_a_gpu_factors_that_loops_compute_get_room():
     assert "1008" in views[0]
     assert "view=None" in views[1]
     across = text.replace(
-        "view([1001, 4096], [1, 1001], 0), h", "view([2002, 2048], [2048, 1], 0), k"
+        "view([1001, 8192], [1, 1001], 0), h", "view([2002, 4096], [4096, 1], 0), k"
     )
-    across = across.replace("  input w", "  input k: bf16[2048, 64] on cuda:0\n  input w")
+    across = across.replace("  input w", "  input k: bf16[4096, 64] on cuda:0\n  input w")
     across = across.replace("define p: bf16[1001", "define p: bf16[2002")
     program = plan(checked(across), options=SchedulerOptions.for_gpu()).program
     assert layouts(program)["y"] == [1001, 1]
