@@ -51,7 +51,8 @@ def _has_parameters_on_gpu(module: torch.nn.Module) -> bool:
 
 
 def prepare_kernels(options: CompileOptions) -> None:
-    """Start processes that load Triton's compiler, in a thread, unless they run already."""
+    """Start processes that load Triton's compiler, and what builds the native runtime for GPUs, in
+    threads, unless they run already."""
 
     def prepare() -> None:
         try:
@@ -59,7 +60,9 @@ def prepare_kernels(options: CompileOptions) -> None:
         except PlaitError:
             return  # who compiles tells of it
         import plait_triton_codegen
+        from plait_cpp_codegen import prepare as prepare_runtime
 
         plait_triton_codegen.prepare(chosen)
+        prepare_runtime(options.cpp_options(), gpu=True)
 
     start_in_background(prepare, "plait-kernels-start")

@@ -37,10 +37,9 @@ def slow_compiler(folder):
 
 def test_the_runtime_is_there_when_a_program_asks_for_it(tmp_path, monkeypatch):
     monkeypatch.setattr(native_runtime, "_loaded", {})
-    monkeypatch.setattr(native_runtime, "_preparing", None)
+    monkeypatch.setattr(native_runtime, "_preparing", {})
     prepare(CppOptions(compiler="g++"), DiskCache(tmp_path / "cache"))
-    assert native_runtime._preparing is not None
-    native_runtime._preparing.join(60)
+    native_runtime._preparing[False].join(60)
     assert len(native_runtime._loaded) == 1
     assert not native_runtime.is_preparing()
     assert [*(tmp_path / "cache").rglob("*.so")]
@@ -50,7 +49,7 @@ def test_what_goes_wrong_while_preparing_is_told_by_the_program(tmp_path):
     done = run(
         "from plait_cpp_codegen import prepare, find_toolchain, CppOptions, native_runtime\n"
         "prepare(CppOptions(compiler='/nowhere/g++'))\n"
-        "native_runtime._preparing.join()\n"
+        "native_runtime._preparing[False].join()\n"
         "try: find_toolchain(CppOptions(compiler='/nowhere/g++'))\n"
         "except Exception as error: print(type(error).__name__)",
         PLAIT_CACHE_DIR=str(tmp_path),

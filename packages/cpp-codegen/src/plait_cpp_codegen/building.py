@@ -216,10 +216,10 @@ def is_of_python(step: Step, dtypes: Mapping[str, DType], device: str = "cpu") -
     return False
 
 
-def runtime_for(toolchain: Toolchain, cache: DiskCache) -> Runtime:
+def runtime_for(toolchain: Toolchain, cache: DiskCache, *, gpu: bool = False) -> Runtime:
     """The native runtime, for a program. Raises CompilationError."""
     try:
-        return load_runtime(toolchain, cache)
+        return load_runtime(toolchain, cache, gpu=gpu)
     except ImportError as error:  # no fault of the program's
         raise CompilationError(f"the native runtime does not load: {error}") from error
 

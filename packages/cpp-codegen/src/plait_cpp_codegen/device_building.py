@@ -102,7 +102,7 @@ def build_device_host(
         return runtime.load_program(str(path), PythonCalls(native), *on_gpu)
 
     with timer.phase("build"):
-        runtime = runtime_for(toolchain, store)
+        runtime = runtime_for(toolchain, store, gpu=True)
         if graphs is not None and _may_record(native, kernels, graphs):
             graphs.connect(runtime.new_stream)
             recorded += [graphs, buffer_uses(native)]

@@ -21,13 +21,16 @@ from plait_utils import DiskCache, stable_hash
 from plait_utils.background import start_in_background
 
 _NAME = "plait_native_runtime"
-_PARTS = (
-    *("abi.h", "python.h", "allocator.h", "external.h", "gpu.h", "run.h", "graphs.h"),
-    "runtime.cpp",
-)
+_COMMON = "abi.h", "python.h", "allocator.h", "external.h"
+_PARTS = {
+    False: (*_COMMON, "no_gpu.h", "run.h", "runtime.cpp"),
+    True: (*_COMMON, "gpu.h", "run.h", "graphs.h", "runtime.cpp"),
+}
+"""Of the runtime for programs of CPUs, which nobody is to wait for, and of that for GPUs."""
 _lock = threading.Lock()
 _loaded: dict[str, Runtime] = {}
-_preparing: threading.Thread | None = None
+_preparing: dict[bool, threading.Thread] = {}
+"""The threads that `prepare` has started, for CPUs and for GPUs."""
 
 
 class Runtime(Protocol):
@@ -66,45 +69,51 @@ def source_text(name: str) -> str:
     return resources.files("plait_cpp_codegen").joinpath("native", name).read_text("utf-8")
 
 
-def prepare(options: CppOptions | None = None, cache: DiskCache | None = None) -> None:
+def prepare(
+    options: CppOptions | None = None, cache: DiskCache | None = None, *, gpu: bool = False
+) -> None:
     """Find the compiler and start building and loading the native runtime, in a thread.
 
     Which takes as long as a small program does, and needs nothing of one: who is about to compile
     calls this first. What goes wrong is told to who builds a program then. Once in a process.
+
+    Args:
+        gpu: for programs of GPUs, which have a runtime of their own.
     """
-    global _preparing
-    if _preparing is not None or _loaded:
+    if gpu in _preparing or (_loaded and not gpu):
         return
     chosen, place = options or CppOptions.from_env(), cache or DiskCache()
-    _preparing = start_in_background(lambda: _prepare(chosen, place), "plait-runtime-build")
+    _preparing[gpu] = start_in_background(
+        lambda: _prepare(chosen, place, gpu=gpu), "plait-runtime-build"
+    )
 
 
 def is_preparing() -> bool:
     """Whether the thread that `prepare` has started is at work: a program is built meanwhile."""
-    return _preparing is not None and _preparing.is_alive()
+    return False in _preparing and _preparing[False].is_alive()
 
 
-def _prepare(options: CppOptions, cache: DiskCache) -> None:
+def _prepare(options: CppOptions, cache: DiskCache, *, gpu: bool) -> None:
     with contextlib.suppress(Exception):
-        load_runtime(find_toolchain(options), cache)
+        load_runtime(find_toolchain(options), cache, gpu=gpu)
 
 
 def _forget_threads() -> None:
     """In a forked child, which has none of its parent's threads: no lock is held by one."""
     global _lock, _preparing
-    _lock, _preparing = threading.Lock(), None
+    _lock, _preparing = threading.Lock(), {}
 
 
 os.register_at_fork(after_in_child=_forget_threads)
 
 
-def load_runtime(toolchain: Toolchain, cache: DiskCache) -> Runtime:
-    """The native runtime, built if it is not there yet.
+def load_runtime(toolchain: Toolchain, cache: DiskCache, *, gpu: bool = False) -> Runtime:
+    """The native runtime, built if it is not there yet: that for programs of GPUs or of CPUs.
 
     Raises CompilationError, and ImportError where torch lacks what it needs.
     """
     toolchain = toolchain.of_runtime
-    source = "\n".join(map(source_text, _PARTS))
+    source = "\n".join(map(source_text, _PARTS[gpu]))
     key = stable_hash("runtime", source, toolchain.key)
     with _lock:
         if key not in _loaded:

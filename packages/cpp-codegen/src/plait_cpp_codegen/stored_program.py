@@ -36,7 +36,8 @@ def load_stored(
     if damage is not None:
         raise ImportError(damage)
     on_gpu = () if kernels is None else (tuple(map(tuple, kernels)), _no_other_memory)
-    return load_runtime(toolchain, cache).load_program(str(path), _no_python_call, *on_gpu)
+    runtime = load_runtime(toolchain, cache, gpu=kernels is not None)
+    return runtime.load_program(str(path), _no_python_call, *on_gpu)
 
 
 def _no_python_call(index: int, *given: object) -> NoReturn:

@@ -157,6 +157,13 @@ void close_report(const Api* api, int64_t* report, void* stream, int code) {
   __atomic_store_n(&gpu.taken[slot_of(gpu, report)], 0, __ATOMIC_RELEASE);
 }
 
+// What programs on a GPU ask for.
+void give_device(Api* api) {
+  api->stream = stream_of; api->empty = empty_on_device; api->output = output_on_device; api->view = view_of;
+  api->launch = launch_kernel; api->copy = copy_on_device;
+  api->open_report = open_report; api->mark = mark_report; api->check = check_report; api->close_report = close_report;
+}
+
 void close_gpu(Gpu* gpu) {
   if (!gpu) return;
   InContext here(gpu);

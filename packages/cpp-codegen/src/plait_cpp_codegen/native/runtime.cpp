@@ -174,8 +174,10 @@ PyObject* load_program(PyObject*, PyObject* const* arguments, Py_ssize_t count) 
   Program* program = (Program*)malloc(sizeof(Program));
   Py_IncRef(arguments[1]);
   if (gpu) Py_IncRef(arguments[3]);
-  *program = {signature, {parallel_for, allocate, release, make_tensor, drop_tensor, kept_tensor, keep_tensor, adopt, call_external, arguments[1], signature->torch_version,
-    stream_of, empty_on_device, output_on_device, view_of, launch_kernel, copy_on_device, open_report, mark_report, check_report, close_report, gpu, nullptr}, gpu ? arguments[3] : nullptr, graphs};
+  *program = {signature, {parallel_for, allocate, release, make_tensor, drop_tensor, kept_tensor, keep_tensor, adopt, call_external, arguments[1], signature->torch_version},
+    gpu ? arguments[3] : nullptr, graphs};
+  program->api.gpu = gpu;
+  give_device(&program->api);
   PyObject* capsule = PyCapsule_New(program, "plait.program", close_program);
   if (!capsule) return nullptr;
   PyObject* function = PyCFunction_NewEx(&call_definition, capsule, nullptr);
