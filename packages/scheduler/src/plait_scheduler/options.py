@@ -74,9 +74,9 @@ class SchedulerOptions(Settings):
         1 << 22, "most bytes that one intermediate value of a reduction's row may take"
     )
     most_result_bytes: int = setting(
-        (1 << 25) - (1 << 16),
-        "most bytes of a result that the C library keeps for the next call; what it gives larger "
-        "ones goes back to the system",
+        3 << 23,
+        "most bytes of a result that the C library is to keep for the next call: it gives what is "
+        "larger than 32 MB back to the system, and keeps twice as much as the largest",
     )
     slice_bytes: int = setting(1 << 24, "bytes that a slice of a call's result aims for")
     min_parallel_points: int = setting(
