@@ -29,8 +29,8 @@ _PARTS = {
 """Of the runtime for programs of CPUs, which nobody is to wait for, and of that for GPUs."""
 _lock = threading.Lock()
 _loaded: dict[str, Runtime] = {}
-_preparing: dict[bool, threading.Thread] = {}
-"""The threads that `prepare` has started, for CPUs and for GPUs."""
+_preparing: dict[bool, threading.Thread | None] = {}
+"""The threads that `prepare` has started, for CPUs and for GPUs; None where none could be."""
 
 
 class Runtime(Protocol):
@@ -90,7 +90,8 @@ def prepare(
 
 def is_preparing() -> bool:
     """Whether the thread that `prepare` has started is at work: a program is built meanwhile."""
-    return False in _preparing and _preparing[False].is_alive()
+    thread = _preparing.get(False)
+    return thread is not None and thread.is_alive()
 
 
 def _prepare(options: CppOptions, cache: DiskCache, *, gpu: bool) -> None:
