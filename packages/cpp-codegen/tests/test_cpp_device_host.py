@@ -24,7 +24,8 @@ def test_on_a_gpu_of_the_hosts_memory(lazy: str, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         env=os.environ
-        | {"MOCK_GPU_LAZY": lazy, "PYTHONFAULTHANDLER": "1", "TMPDIR": str(tmp_path)},
+        | {"MOCK_GPU_LAZY": lazy, "PYTHONFAULTHANDLER": "1", "TMPDIR": str(tmp_path)}
+        | {"PYTHONPATH": os.pathsep.join([str(CASES.parent), os.environ.get("PYTHONPATH", "")])},
         timeout=300,
     )
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
