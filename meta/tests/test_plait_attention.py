@@ -233,7 +233,7 @@ print(graph.backend, graph.record.code.source.count("device.dot("))
 
 
 def test_it_is_one_kernel_of_tritons():
-    pytest.importorskip("plait_triton_codegen")
+    pytest.importorskip("plait_triton_codegen", reason="the Triton backend is optional")
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", ON_TRITON],
         env={**os.environ, "TRITON_INTERPRET": "1"},

@@ -157,7 +157,7 @@ def test_why_python_launches_kernels_is_why_nothing_is_stored() -> None:
 
     code = HostCode("triton", "", "Triton", None, cache_hit=False, python_reason="no compiler")
     with pytest.raises(NotStoredError, match="launches its kernels: no compiler"):
-        warm_programs._require_plain(_Record(code), is_open=False)  # type: ignore[arg-type]
+        warm_programs._require_plain(_Record(code), is_open=False)  # type: ignore[arg-type]  # a stand-in
 
 
 def test_programs_that_record_cuda_graphs_are_not_stored() -> None:
@@ -166,7 +166,7 @@ def test_programs_that_record_cuda_graphs_are_not_stored() -> None:
 
     code = HostCode("triton", "", "Triton", None, cache_hit=False, graphs=lambda: "none recorded")
     with pytest.raises(NotStoredError, match="CUDA graphs"):
-        warm_programs._require_plain(_Record(code), is_open=False)  # type: ignore[arg-type]
+        warm_programs._require_plain(_Record(code), is_open=False)  # type: ignore[arg-type]  # a stand-in
 
 
 def test_a_program_of_another_gpu_differs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_only_plaits_own_compiler_gets_ready(monkeypatch: pytest.MonkeyPatch) ->
         request = check_arguments(False, None, "default", name, {"triton.workers": 3}, None)
         GraphCompiler(request, "f").before_trace([_fake("cuda:0")])
     (options,) = begun
-    assert options.triton_options().workers == 3  # type: ignore[attr-defined]
+    assert options.triton_options().workers == 3  # type: ignore[attr-defined]  # its class is imported late
 
 
 def test_the_chosen_options_are_given_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ class Graphs(DeviceGraphs):
     """The streams that recordings are made on, by those that these are launched on."""
 
     @contextmanager
-    def memory(self, stream: int) -> Iterator[None]:  # type: ignore[override]
+    def memory(self, stream: int) -> Iterator[None]:  # type: ignore[override]  # a stand-in
         assert self._new_stream is not None
         if stream not in self._sides:
             self._sides[stream] = self._new_stream()

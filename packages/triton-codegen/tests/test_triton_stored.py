@@ -18,7 +18,7 @@ from plait_triton_codegen import stored_program as stored_module
 from plait_triton_codegen.stored_program import store_program
 from plait_utils import DiskCache
 
-plait_cpp_codegen = pytest.importorskip("plait_cpp_codegen")
+plait_cpp_codegen = pytest.importorskip("plait_cpp_codegen", reason="the native host is optional")
 FACTS = {"the GPU": "NVIDIA H100", "the driver's CUDA version": "13000"}
 CODE = json.dumps(["exp", 128, 16]).encode() + b"\n\x7fELF"
 

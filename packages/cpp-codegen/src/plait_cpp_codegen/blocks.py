@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from plait_scheduler import (
@@ -10,14 +10,24 @@ from plait_scheduler import (
     ArenaStorage,
     Free,
     Lifetime,
+    PartStorage,
     Program,
-    memory_of,
+    ProgramBuffer,
+    SharedStorage,
     plan_arena,
 )
 
 LEAST_BLOCK = 1 << 20
 """Bytes of a temporary from which on an allocation, a microsecond or two, is nothing beside the
 kernels that write and read it."""
+
+
+def memory_of(buffers: Mapping[str, ProgramBuffer], name: str) -> str:
+    """The buffer in whose memory a buffer lies: itself, what it takes over, or is a part of."""
+    storage = buffers[name].storage
+    while isinstance(storage, SharedStorage | PartStorage):
+        name, storage = storage.buffer, buffers[storage.buffer].storage
+    return name
 
 
 def large_temporaries(program: Program) -> frozenset[str]:

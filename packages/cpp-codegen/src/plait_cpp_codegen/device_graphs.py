@@ -98,7 +98,7 @@ class RecordingPool:
         self._within = ExitStack()
         with torch.cuda.device(device):
             self._pool = torch.cuda.MemPool()
-            self._side = torch.cuda.ExternalStream(new_stream())  # type: ignore[no-untyped-call]
+            self._side = torch.cuda.ExternalStream(new_stream())  # type: ignore[no-untyped-call]  # torch's
 
     def __enter__(self) -> None:
         self._turn.acquire()

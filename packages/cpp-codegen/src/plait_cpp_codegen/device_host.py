@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
-from plait_cpp_codegen.blocks import large_temporaries, without
+from plait_cpp_codegen.blocks import large_temporaries, memory_of, without
 from plait_cpp_codegen.errors import UnsupportedProgramError
 from plait_cpp_codegen.host import HostWriter, comment_of, data_name, owner_name
 from plait_cpp_codegen.kernels.index import c_index
@@ -20,14 +20,11 @@ from plait_scheduler import (
     Launch,
     OnError,
     OutputStorage,
-    PartStorage,
     Program,
     ProgramBuffer,
     Return,
-    SharedStorage,
     Step,
     is_whole,
-    memory_of,
 )
 from plait_utils import dataclass
 
@@ -89,11 +86,8 @@ class InputWrites:
         return frozenset(self._inputs(name for name in names if name is not None))
 
     def memory(self, name: str) -> str:
-        """The buffer in whose memory a buffer lies, itself or as a part."""
-        storage = self.buffers[name].storage
-        while isinstance(storage, SharedStorage | PartStorage):
-            name, storage = storage.buffer, self.buffers[storage.buffer].storage
-        return name
+        """The buffer in whose memory a buffer lies."""
+        return memory_of(self.buffers, name)
 
     def _inputs(self, names: Iterable[str]) -> Iterator[int]:
         for name in names:
