@@ -152,6 +152,11 @@ def test_thin_products_have_the_gradients_of_eager():
         (lambda a, b, c: torch.addmm(c, a, b, beta=2, alpha=3), [(16, 9), (9, 15), (16, 1)], 2),
         (lambda a, b, c: torch.addmm(c, a, b), [(16, 9), (9, 15), (16, 15)], 3),
         (lambda a, b: torch.bmm(a, b), [(3, 16, 9), (3, 9, 15)], 2),
+        (lambda a, b: a.t() @ b, [(16, 9), (16, 8)], 1),  # rows of the result, not its columns
+        (lambda a, b: a.t() @ b, [(15, 9), (15, 15)], 2),
+        (lambda a, b, c: torch.addmm(c, a.t(), b), [(16, 9), (16, 8), (9, 8)], 2),
+        (lambda a, b, c: torch.addmm(c, a.t(), b), [(16, 9), (16, 8), (8,)], 1),
+        (lambda a, b: torch.bmm(a.mT, b.mT), [(3, 16, 9), (3, 15, 16)], 2),
     ],
 )
 def test_large_products_are_padded(program, sizes, pads):
@@ -167,12 +172,25 @@ def test_large_products_are_padded(program, sizes, pads):
         (lambda a, b: a @ b, [(4, 9), (9, 15)], torch.float64),  # small
         (lambda a, b: a @ b, [(16, 9), (9, 15)], torch.float32),  # another dtype
         (lambda a, b: a @ b, [(16, 0), (0, 15)], torch.float64),
+        (lambda a, b: a @ b, [(15, 16), (16, 16)], torch.float64),  # what is odd lies along no row
     ],
 )
 def test_other_products_are_not_padded(program, sizes, dtype):
     inputs = [random(*size, dtype=dtype) for size in sizes]
     after = apply(program, inputs, ALIGNED, tolerance=1e-5)
     assert "constant_pad_nd.default" not in after
+
+
+def test_what_products_share_is_padded_once():
+    """As a language model's last weight in a product, and it and the gradient in those behind."""
+
+    def program(hidden, weight):
+        gradient = (hidden @ weight.t()).sin()
+        return gradient @ weight, gradient.t() @ hidden
+
+    after = apply(program, [random(16, 8), random(15, 8)], ALIGNED)
+    assert after.count("mm.default") == 3
+    assert after.count("constant_pad_nd.default") == 2
 
 
 def test_a_cpu_pads_nothing():

@@ -108,74 +108,68 @@ def test_convolutions_of_one_image_by_channels(channels_last):
 
 GPU = """graph main()
   input a: bf16[8192, 64] on cuda:0
-  input b: bf16[64, 1001] on cuda:0
-  define p: bf16[8192, 1001] on cuda:0
+  input b: bf16[64, 1008] on cuda:0
+  define p: bf16[8192, 1008] on cuda:0
     call out aten::mm.out(a, b)
-{reader}  return {returned}
+  define y: bf16[8192, 1001] on cuda:0
+    for i0: 8192, i1: 1001 = p[i0, i1]
+  return {returned}
 """
-READER = """  define y: bf16[8192, 1001] on cuda:0
-    for i0: 8192, i1: 1001 = exp(p[i0, i1])
-"""
+ON_GPU = SchedulerOptions(**{**gpu_limits(), "slice_bytes": 1 << 21})
 
 
 def layouts(program: Program) -> dict[str, list[int]]:
     return {b.name: [n.as_int() for n in b.layout.stride] for b in program.buffers}
 
 
-def test_on_a_gpu_slices_have_rows_that_begin_well():
-    options = SchedulerOptions.for_gpu()
-    program = plan(checked(GPU.format(reader="", returned="p")), options=options).program
+def test_on_a_gpu_a_wider_product_is_never_whole():
+    program = plan(checked(GPU.format(returned="y")), options=ON_GPU).program
     found = layouts(program)
-    assert [found[name] for name in ("p", "p_slice", "p_part")] == [[1001, 1], [1008, 1], [1001, 1]]
+    assert [found[name] for name in ("y", "y_slice", "y_part")] == [[1001, 1], [1008, 1], [1001, 1]]
+    assert "p" not in found
+    assert calls(program, "aten::mm") == 8
+    assert calls(program, "aten::cat") == 0
 
 
-@pytest.mark.parametrize(("size", "is_cut"), [("[1001]", False), ("[8192, 1001]", True)])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("return y", "return y, p"),  # it is there anyway
+        (
+            "  return y",
+            "  define z: bf16[8192] on cuda:0\n    for i0: 8192 = p[i0, 3]\n  return y, z",
+        ),
+        ("i1: 1001 = p[i0, i1]", "i1: 1001 = p[i0, i1 + 1]"),
+        ("i1: 1001 = p[i0, i1]", "i1: 1001 = exp(p[i0, i1])"),
+        ("  define y: bf16[8192, 1001]", "  define y: bf16[8192, 1001] stride [1, 8192] offset 0"),
+    ],
+)
+def test_on_a_gpu_other_products_are_whole(before, after):
+    text = GPU.format(returned="y").replace(before, after)
+    assert after in text
+    assert calls(plan(checked(text), options=ON_GPU).program, "aten::mm") == 1
+
+
+def test_on_a_gpu_slices_are_as_large_as_that_gains():
+    text = GPU.format(returned="y")
+    program = plan(checked(text), options=SchedulerOptions(**gpu_limits())).program
+    assert calls(program, "aten::mm") == 1
+
+
+@pytest.mark.parametrize(("size", "is_cut"), [("[1008]", False), ("[8192, 1008]", True)])
 def test_what_is_added_to_a_product_is_cut_with_it(size, is_cut):
     text = f"""graph main()
   input c: bf16{size} on cuda:0
   input a: bf16[8192, 64] on cuda:0
-  input b: bf16[64, 1001] on cuda:0
-  define p: bf16[8192, 1001] on cuda:0
+  input b: bf16[64, 1008] on cuda:0
+  define p: bf16[8192, 1008] on cuda:0
     call out aten::addmm.out(c, a, b, 1, 1)
-  return p
+  define y: bf16[8192, 1001] on cuda:0
+    for i0: 8192, i1: 1001 = p[i0, i1]
+  return y
 """
-    options = SchedulerOptions(**{**gpu_limits(), "slice_bytes": 1 << 21})
-    program = plan(checked(text), options=options).program
+    program = plan(checked(text), options=ON_GPU).program
     made = [step for step in program.steps if isinstance(step, CallExtern)]
     assert len(made) == 8
     rows = [ref.view.size[0].as_int() if ref.view else None for ref in (s.args[0] for s in made)]
     assert rows == ([1024] * 8 if is_cut else [None] * 8)
-
-
-def test_on_a_gpu_what_only_loops_read_gets_room_itself():
-    options = SchedulerOptions.for_gpu()
-    program = plan(checked(GPU.format(reader=READER, returned="y")), options=options).program
-    assert calls(program, "aten::mm") == 1
-    assert layouts(program)["p"] == [1008, 1]
-
-
-def test_on_a_gpu_factors_that_loops_compute_get_room():
-    text = """graph main()
-  input x: bf16[8192, 1001] on cuda:0
-  input h: bf16[8192, 64] on cuda:0
-  input w: bf16[1001, 64] on cuda:0
-  define y: bf16[8192, 1001] on cuda:0
-    for i0: 8192, i1: 1001 = exp(x[i0, i1])
-  define p: bf16[1001, 64] on cuda:0
-    call out aten::mm.out(y.view([1001, 8192], [1, 1001], 0), h)
-  define q: bf16[8192, 64] on cuda:0
-    call out aten::mm.out(y, w)
-  return p, q
-"""
-    program = plan(checked(text), options=SchedulerOptions.for_gpu()).program
-    assert layouts(program)["y"] == [1008, 1]
-    views = [str(step.args[0]) for step in program.steps if isinstance(step, CallExtern)]
-    assert "1008" in views[0]
-    assert "view=None" in views[1]
-    across = text.replace(
-        "view([1001, 8192], [1, 1001], 0), h", "view([2002, 4096], [4096, 1], 0), k"
-    )
-    across = across.replace("  input w", "  input k: bf16[4096, 64] on cuda:0\n  input w")
-    across = across.replace("define p: bf16[1001", "define p: bf16[2002")
-    program = plan(checked(across), options=SchedulerOptions.for_gpu()).program
-    assert layouts(program)["y"] == [1001, 1]

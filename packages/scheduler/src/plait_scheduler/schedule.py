@@ -14,6 +14,7 @@ from plait_scheduler.decisions import Decision, DecisionLog, explain
 from plait_scheduler.fusion import fuse
 from plait_scheduler.inline import inline_producers
 from plait_scheduler.options import SchedulerOptions, gpu_limits
+from plait_scheduler.one_element import pick_elements
 from plait_scheduler.pad import pad_products
 from plait_scheduler.parts import join_products
 from plait_scheduler.program import CopyBack, Launch, Program
@@ -97,6 +98,7 @@ def _planned(
     graph = join_products(graph, options, log)
     graph = slice_calls(graph, options, log)
     graph = pad_products(graph, options, log)
+    graph = pick_elements(graph, log)
     graph = split_reductions(graph, options, log)
     wide = wide_values(graph, options, log)
     graph = inline_producers(graph, options, log, wide)

@@ -6,8 +6,8 @@ the faults of its pages cost more than a copy. Slices below that size are in mem
 already. With two threads, a product of 256 by 768 by 50257 (51 MB) by oneDNN takes 72 ms, in four
 slices 46, of which 10 are copies.
 
-On a GPU products of 16-bit floats whose rows begin at no multiple of 16 bytes go without the copy
-engines that feed tensor cores. Slices get room behind their rows.
+On a GPU a product may be wider than what is handed out of it, since cuBLAS is slow in odd sizes: it
+is made in slices, too, so as not to be in memory twice.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from plait_ir_lowering import (
 )
 from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.options import SchedulerOptions
-from plait_scheduler.pad import begins_badly, padded_strides, read_as_they_lie
+from plait_scheduler.nodes import final_reads, reads_of
 from plait_scheduler.sizes import buffer_bytes
 from plait_utils import dataclass
 
@@ -82,61 +82,109 @@ def slice_calls(graph: Graph, options: SchedulerOptions, log: DecisionLog) -> Gr
     """`graph` with calls whose results are made in slices where that is faster."""
     if not options.slice_calls:
         return graph
-    stored: frozenset[str] | None = None
+    copies = _copies(graph, options)
     buffers = {b.name: b for b in graph.inputs}
     buffers |= {b.name: b for d in graph.definitions for b in d.buffers}
     names = set(buffers)
     definitions: list[Definition] = []
+    left: set[str] = set()
+    """Copies of what is not there whole."""
     for definition in graph.definitions:
-        reason = _reason(definition, options)
-        if reason is not None and definition.buffers[0].device.type != "cpu":
-            stored = read_as_they_lie(graph) if stored is None else stored
-            if definition.buffers[0].name not in stored:
-                reason = None  # it gets room itself
-        sliced = None if reason is None else _sliced(definition, options, buffers, names)
-        if sliced is None or reason is None:
-            definitions.append(definition)
+        (name, *_) = (buffer.name for buffer in definition.buffers)
+        if name in left:
             continue
-        both = definition.buffers[0].name, ""
-        taken = log.settle(DecisionKind.SLICE, both, None, reason)
-        definitions += sliced if taken else [definition]
+        copy = copies.get(name)
+        reason = _reason(definition, options) if copy is None else _COPIED
+        sliced = reason and _sliced(definition, copy or definition, options, buffers, names)
+        if sliced and log.settle(DecisionKind.SLICE, (name, ""), None, reason or ""):
+            definitions += sliced
+            left.update(() if copy is None else [copy.buffers[0].name])
+        else:
+            definitions.append(definition)
     return replace(graph, definitions=tuple(definitions))
 
 
+_COPIED = "a part of it is handed out, and the whole would be in memory meanwhile"
+
+
 def _reason(definition: Definition, options: SchedulerOptions) -> str | None:
-    """Why a call is to be sliced."""
+    """Why a call of a CPU is to be sliced."""
     body = definition.body
     if not isinstance(body, ExternCall) or body.op not in CUTS or len(definition.buffers) != 1:
         return None
     (buffer,) = definition.buffers
-    if not all(extent.is_constant for extent in buffer.layout.size) or buffer.layout.offset.terms:
-        return None
     nbytes = buffer_bytes(buffer)
-    if buffer.device.type == "cpu":
-        if body.out_variant or nbytes <= options.most_result_bytes:
-            return None
-        return f"its {nbytes:,} bytes would be taken from the system anew in each call"
-    if body.out_variant and nbytes >= _LEAST_BYTES and begins_badly(buffer):
-        return f"rows of {buffer.layout.size[-1]} begin at no multiple of 16 bytes"
-    return None
+    if not _is_known(buffer) or buffer.device.type != "cpu" or body.out_variant:
+        return None
+    if nbytes <= options.most_result_bytes:
+        return None
+    return f"its {nbytes:,} bytes would be taken from the system anew in each call"
+
+
+def _is_known(buffer: Buffer) -> bool:
+    layout = buffer.layout
+    return all(extent.is_constant for extent in layout.size) and not layout.offset.terms
+
+
+def _copies(graph: Graph, options: SchedulerOptions) -> dict[str, Definition]:
+    """By product of a GPU, what copies the rows of a part of it out, if nothing else reads it."""
+    found: dict[str, Definition] = {}
+    products = {
+        d.buffers[0].name: d.buffers[0]
+        for d in graph.definitions
+        if isinstance(d.body, ExternCall)
+        and d.body.op in CUTS
+        and d.body.out_variant
+        and d.buffers[0].device.type != "cpu"
+        and _is_known(d.buffers[0])
+        and buffer_bytes(d.buffers[0]) > options.slice_bytes
+    }
+    if not products:
+        return found
+    readers: dict[str, list[Definition]] = {name: [] for name in products}
+    for definition in graph.definitions:
+        for name in reads_of(definition):
+            if name in readers:
+                readers[name].append(definition)
+    stored = frozenset(final_reads(graph))
+    for name, product in products.items():
+        (reader, *others) = readers[name] or (None,)
+        if reader is None or others or name in stored or reader.buffers[0].name not in stored:
+            continue
+        if _copies_rows(reader, product):
+            found[name] = reader
+    return found
+
+
+def _copies_rows(definition: Definition, product: Buffer) -> bool:
+    """Whether it is the rows of a matrix, or what they begin with."""
+    body = definition.body
+    if not isinstance(body, Pointwise) or not isinstance(body.value, Load):
+        return False
+    load, rows, layout = body.value, product.layout.size[0], definition.buffers[0].layout
+    whole = [as_index(0)] * (len(product.layout.size) - len(body.ranges))
+    places = [*whole, *(var.expr for var in body.ranges)]
+    is_copy = load.buffer == product.name and list(load.index) == places
+    return is_copy and not whole and layout.size[0] == rows and layout.is_row_major
 
 
 def _sliced(
     definition: Definition,
+    copy: Definition,
     options: SchedulerOptions,
     buffers: Mapping[str, Buffer],
     names: set[str],
 ) -> list[Definition] | None:
     """The calls for slices, copies to where they belong, and what says so; None where it cannot
-    be cut."""
-    body, (whole,) = definition.body, definition.buffers
+    be cut. What they make is what `copy` does of the result: that itself, or columns of it."""
+    body, (result,), (whole,) = definition.body, definition.buffers, copy.buffers
     assert isinstance(body, ExternCall)
     for cut in _cuts(body, buffers):
-        extent = whole.layout.size[cut.axis].as_int()
-        count = -(-buffer_bytes(whole) // options.slice_bytes)
+        extent = result.layout.size[cut.axis].as_int()
+        count = -(-buffer_bytes(result) // options.slice_bytes)
         step = -(-extent // max(count, 1))
         step += -step % (_EVEN if extent >= count * _EVEN else 1)
-        if step * buffer_bytes(whole) <= extent * options.most_result_bytes:
+        if step * buffer_bytes(result) <= extent * options.most_result_bytes:
             break
     else:
         return None
@@ -147,20 +195,17 @@ def _sliced(
         args = _sliced_arguments(body, cut, buffers, start, length)
         if args is None:
             return None
-        temporary, part = _places(whole, cut.axis, length, names)
+        temporary, part = _places(result, whole, cut.axis, length, names)
         call = replace(body, args=args)
         made.append(Definition((temporary,), call, definition.origin))
         ranges = tuple(Var(f"i{n}", size) for n, size in enumerate(part.layout.size))
         value = Load(temporary.name, [var.expr for var in ranges], temporary.dtype)
-        made.append(Definition((part,), Pointwise(ranges, value), definition.origin))
+        made.append(Definition((part,), Pointwise(ranges, value), copy.origin))
         parts.append(TensorRef(part.name))
     joined = ExternCall("aten::cat", "out", (ExternList(tuple(parts)), cut.axis), out_variant=True)
-    return [*made, replace(definition, body=joined)]
+    return [*made, replace(copy, body=joined)]
 
 
-_LEAST_BYTES = 1 << 23
-"""Results of products of a GPU from which on a copy is little beside them: one of 2047**3 takes 108
-us on an H100, and 82 with copies of its factors; of 1024 by 4097 by 1024 70 and 74."""
 _EVEN = 64
 """Slices of columns are a multiple of so many, where there are enough."""
 
@@ -183,21 +228,22 @@ def _sliced_arguments(
     return tuple(args)
 
 
-def _places(whole: Buffer, axis: int, length: int, names: set[str]) -> tuple[Buffer, Buffer]:
-    """What a call makes, and where it belongs."""
-    size = list(whole.layout.size)
-    size[axis] = as_index(length)
-    dense = _like(whole.layout, size)
-    if whole.device.type != "cpu":
-        dense = Layout.of(size, padded_strides(size))
+def _places(
+    result: Buffer, whole: Buffer, axis: int, length: int, names: set[str]
+) -> tuple[Buffer, Buffer]:
+    """What a call for a slice of `result` makes, and its part of `whole`."""
     made = []
-    for stem, layout in (("slice", dense), ("part", Layout.of(size, whole.layout.stride))):
+    for stem, of in (("slice", result), ("part", whole)):
+        size = list(of.layout.size)
+        size[axis] = as_index(length)
+        is_part = stem == "part"
+        layout = Layout.of(size, of.layout.stride) if is_part else _like(of.layout, size)
         name, number = f"{whole.name}_{stem}", 0
         while name in names:
             number += 1
             name = f"{whole.name}_{stem}_{number}"
         names.add(name)
-        made.append(replace(whole, name=name, layout=layout))
+        made.append(replace(of, name=name, layout=layout))
     return made[0], made[1]
 
 

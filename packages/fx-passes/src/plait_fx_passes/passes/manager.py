@@ -66,7 +66,6 @@ NUMERIC_PASSES: tuple[Pass, ...] = (
     THIN_PRODUCTS,
     RECOGNIZE,
     BATCHED_PRODUCTS,
-    ALIGNED_PRODUCTS,
     replace(REMOVE_NOOPS, name="no-ops-after-rules"),
     replace(MERGE_VIEWS, name="view-chains-after-rules"),
     replace(DEAD_CODE, name="dead-code-after-rules"),
@@ -88,10 +87,11 @@ LOOP_PASSES: tuple[Pass, ...] = (
 """As safe as the default ones, and for compilers of loops, to be run behind those: loops compute as
 they go what kernels of operators would write to memory."""
 
-LAYOUT_PASSES: tuple[Pass, ...] = (ADD_ROWS, CHANNELS_LAST)
+LAYOUT_PASSES: tuple[Pass, ...] = (ADD_ROWS, CHANNELS_LAST, ALIGNED_PRODUCTS)
 """Where in memory values lie: last, and for programs whose loops and calls are compiled for it.
-Inputs and results lie as before; a convolution rounds as oneDNN does in that layout, and the
-gradient of a row that is used several times is rounded in another order."""
+Inputs and results lie as before; a convolution rounds as oneDNN does in that layout, a product as
+kernels for its padded size do, and the gradient of a row that is used several times is rounded in
+another order."""
 
 
 KERNEL_PASSES: tuple[Pass, ...] = (

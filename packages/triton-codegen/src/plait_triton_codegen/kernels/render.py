@@ -321,9 +321,12 @@ class _Renderer:
     def _turns(self, loop: Loop, extent: str) -> str:
         """What a loop counts. The next blocks of a row that is read once are on their way while a
         turn waits for the maximum of one; of one that is read again, that takes cache away."""
-        if loop.largest is None or loop.read_again:
+        stages = self.tile.stages
+        if loop.largest is not None and not loop.read_again:
+            stages = ONLINE_STAGES
+        if not stages:
             return f"range(0, {extent}, RBLOCK)"
-        return f"tl.range(0, {extent}, RBLOCK, num_stages={ONLINE_STAGES})"
+        return f"tl.range(0, {extent}, RBLOCK, num_stages={stages})"
 
     def _accumulate(self, reduce: Reduce, largest: Reduce | None) -> None:
         rule = reduction_rule(reduce.kind, reduce.value.dtype)

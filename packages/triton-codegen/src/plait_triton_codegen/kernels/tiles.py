@@ -40,6 +40,10 @@ SCANNED_BLOCK = 4096
 COLUMN_BYTES = 128
 """Bytes of one row that a program reads where rows are reduced down their columns."""
 COLUMN_TILE = 2048
+COLUMN_STAGES = 3
+COLUMN_STAGE_BYTES = 1 << 14
+"""Blocks of columns of which several inputs are read are on their way while others are added up: on
+an H200 GELU's gradient and the bias's, 8192 by 3072 in bfloat16, took 67 us, and so 55."""
 POINTWISE_WARPS = 4
 TRANSPOSE_SIDE = 64
 TRANSPOSE_WARPS = 8
@@ -191,11 +195,20 @@ def _column(flat: FlatKernel) -> Tile:
         while xblock > 16 and columns < FULL_GRID * xblock:
             xblock //= 2
         xblock = min(xblock, power_of_two(columns))
-    rblock = max(COLUMN_TILE // xblock, 1)
+    read = [a.param.dtype.itemsize for a in flat.accesses() if _is_read_inside(a)]
+    stages, tile = 0, COLUMN_TILE
+    if len(read) > 1:
+        stages, tile = COLUMN_STAGES, power_of_two_below(COLUMN_STAGE_BYTES // sum(read))
+    rblock = max(tile // xblock, 1)
     if rnumel is not None:
         rblock = min(rblock, power_of_two(rnumel))
-    warps = _warps(xblock * rblock, LOOPED_ELEMENTS, 8)
-    return Tile(xblock, rblock, warps, rnumel is not None and rblock >= rnumel)
+    warps = _warps(xblock * min(rblock, COLUMN_TILE // xblock), LOOPED_ELEMENTS, 8)
+    persistent = rnumel is not None and rblock >= rnumel
+    return Tile(xblock, rblock, warps, persistent, 0 if persistent else stages)
+
+
+def _is_read_inside(access: Access) -> bool:
+    return access.domain is Domain.INNER and not access.is_store
 
 
 def _is_column(flat: FlatKernel) -> bool:
