@@ -13,8 +13,8 @@ from plait_scheduler.attention import fuse_attention
 from plait_scheduler.decisions import Decision, DecisionLog, explain
 from plait_scheduler.fusion import fuse
 from plait_scheduler.inline import inline_producers
-from plait_scheduler.options import SchedulerOptions, gpu_limits
 from plait_scheduler.one_element import pick_elements
+from plait_scheduler.options import SchedulerOptions, gpu_limits
 from plait_scheduler.pad import pad_products
 from plait_scheduler.parts import join_products
 from plait_scheduler.program import CopyBack, Launch, Program

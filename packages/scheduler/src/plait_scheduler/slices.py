@@ -32,8 +32,8 @@ from plait_ir_lowering import (
     as_index,
 )
 from plait_scheduler.decisions import DecisionKind, DecisionLog
-from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.nodes import final_reads, reads_of
+from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.sizes import buffer_bytes
 from plait_utils import dataclass
 

@@ -1,7 +1,7 @@
 """Room for kernels that want rows of a multiple of so many elements: products padded with zeros.
 
-On GPUs products of 16-bit floats go without the copy engines that feed tensor cores where what lies
-along the rows of a factor, or of the result, is no multiple of 16 bytes: room behind the rows is not
+On GPUs products of 16-bit floats go without the copy engines that feed tensor cores where what
+lies along rows of a factor, or of the result, is no multiple of 16 bytes: room behind rows is not
 enough. Zeros beside the factors add nothing to a sum; rows and columns that they make are cut off.
 On CPUs it is the scheduler that gives rows of products room, without a copy.
 """
