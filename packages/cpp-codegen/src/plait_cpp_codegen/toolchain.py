@@ -248,7 +248,8 @@ def _flags(
     quiet = ["-w"] if is_clang else ["-w", "-Wno-psabi"]
     return (
         # Headers are those of C alone: the library of C++ puts 12000 lines around them.
-        *("-std=c++17", "-nostdinc++", "-fPIC", *optimization, *machine),
+        # The assembler works beside the compiler, not behind it.
+        *("-std=c++17", "-nostdinc++", "-fPIC", "-pipe", *optimization, *machine),
         # Integers wrap around, as torch's do; compilers else conclude that none overflows.
         *("-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-fno-exceptions", "-fno-rtti"),
         # A product rounds before it is added, as in eager, wherever it is computed again.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import types
 from collections.abc import Callable, Sequence
@@ -21,6 +22,8 @@ Rule: TypeAlias = Callable[..., Lowered]
 _rules: dict[OpOverload, Rule] = {}
 _kinds: dict[OpOverload, str] = {}
 _looking_ahead: set[OpOverload] = set()
+_late: dict[str, str] = {}
+"""The module that has an op's rule, by what the op's `str` is: it is imported for the op."""
 
 
 def lowers(*names: str, kind: str = "loops", looks_ahead: bool = False) -> Callable[[Rule], Rule]:
@@ -46,6 +49,14 @@ def lowers(*names: str, kind: str = "loops", looks_ahead: bool = False) -> Calla
         return rule
 
     return register
+
+
+def register_late(module: str, names: Sequence[str]) -> None:
+    """Let a module be imported, which registers their rules, when one of these ops is asked for."""
+    for name in names:
+        space, _, own = name.rpartition("::")
+        packet, _, overload = own.partition(".")
+        _late[f"{space or 'aten'}.{packet}.{overload or 'default'}"] = module
 
 
 def find_overload(name: str) -> OpOverload:
@@ -84,21 +95,31 @@ def _count_parameters(rule: Rule) -> int | None:
 
 def rule_of(op: OpOverload) -> Rule | None:
     """The rule of an op, if it has one."""
-    return _rules.get(op)
+    rule = _rules.get(op)
+    if rule is None:
+        module = _late.get(str(op))
+        if module is not None:
+            importlib.import_module(module)
+            rule = _rules.get(op)
+    return rule
 
 
 def kind_of(op: OpOverload) -> str:
     """How an op with a rule compiles, such as "loops" or "view"."""
+    if op not in _kinds:
+        rule_of(op)
     return _kinds[op]
 
 
 def asks_ahead(op: OpOverload) -> bool:
     """Whether the rule of an op depends on how its result is used."""
-    return op in _looking_ahead
+    return rule_of(op) is not None and op in _looking_ahead
 
 
 def coverage() -> list[tuple[str, str]]:
     """Every op with a rule and how it compiles, by name."""
+    for module in set(_late.values()):
+        importlib.import_module(module)
     return sorted((str(op), kind) for op, kind in _kinds.items())
 
 

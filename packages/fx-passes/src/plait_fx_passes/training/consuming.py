@@ -77,7 +77,7 @@ def _alone() -> tuple[int, ...]:
     def sample() -> None:
         apply: Callable[..., torch.Tensor] = Sample.apply
         leaf = torch.zeros(1, requires_grad=True)
-        torch.autograd.grad(apply(leaf), leaf, torch.ones(1), allow_unused=True)
+        torch.autograd.grad(apply(leaf), leaf, allow_unused=True)
 
     thread = threading.Thread(target=sample)  # where no modes or hooks of the caller's are on
     thread.start()
