@@ -101,13 +101,22 @@ template <int L> INLINE vec<double, L> log2_f64(vec<double, L> x) { return log_o
 template <int L> INLINE vec<double, L> log10_f64(vec<double, L> x) {
   return log_of_base<L>(x, 3.01029995663611771306e-01, 3.69423907715893078616e-13, 4.34294481903251827651e-01);
 }
-// Of floats neither overflows nor loses digits in squares; of doubles it is the C library's.
+// Squares of floats neither overflow nor lose digits as doubles; doubles are scaled before, to [1, 4).
 template <int L> INLINE vec<double, L> hypot_of_floats(vec<double, L> x, vec<double, L> y) {
   const double inf = __builtin_inf();
   return choose<L>((magnitude<L>(x) == inf) | (magnitude<L>(y) == inf), splat<double, L>(inf), sqrt_f64<L>(madd<L>(x, x, y * y)));
 }
 template <int L> INLINE vec<double, L> hypot_f64(vec<double, L> x, vec<double, L> y) {
-  vec<double, L> r; for (int l = 0; l < L; ++l) r[l] = __builtin_hypot(x[l], y[l]); return r;
+  const double inf = __builtin_inf();
+  vec<double, L> a = magnitude<L>(x), b = magnitude<L>(y), large = choose<L>(a < b, b, a), small = choose<L>(a < b, a, b);
+  vec<int64_t, L> e = bits_of<L>(large) >> 52;
+  e = e < 1 ? splat<int64_t, L>(1) : e > 2045 ? splat<int64_t, L>(2045) : e;
+  vec<double, L> down = double_of<L>((2046 - e) << 52);
+  large = large * down;
+  small = small * down;
+  vec<double, L> r = sqrt_f64<L>(madd<L>(large, large, small * small)) * double_of<L>(e << 52);
+  r = choose<L>((x != x) | (y != y), splat<double, L>(__builtin_nan("")), r);
+  return choose<L>((a == inf) | (b == inf), splat<double, L>(inf), r);
 }
 #define BY_DOUBLES(name, wide) \
   template <int L> INLINE vec<float, L> name##_f32(vec<float, L> x) { \
