@@ -1,4 +1,4 @@
-"""Powers and hypotenuses of float64: far exponents, exact results, signs, and what is not finite."""
+"""Powers and hypotenuses of float64: far exponents, signs, and what is not finite."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def test_edges_are_as_in_the_c_library(name: str, width: int) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_powers_of_whole_numbers_are_within_two_units(width: int) -> None:
+def test_powers_of_whole_numbers_are_within_little_more_than_a_unit(width: int) -> None:
     chosen = random.Random(0)
     pairs = []
     while len(pairs) < 400:
         base, exponent = chosen.uniform(-9, 9), chosen.randint(-700, 700)
-        if base and 1e-300 < math.exp(exponent * math.log(abs(base))) < 1e300:
+        if base and abs(exponent * math.log(abs(base))) < 690:
             pairs.append((base, float(exponent)))
     a, b = (doubles([pair[n] for pair in pairs]) for n in (0, 1))
     for (base, exponent), got in zip(pairs, computed("pow", a, b, width), strict=True):
