@@ -113,7 +113,9 @@ def draws_repeatedly(graph: fx.Graph) -> bool:
     generators of the CPU and of its inputs' GPUs, which get their states back where the program
     fails."""
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
-    places = frozenset({torch.device("cpu"), *(place for each in inputs for place in devices_of(each))})
+    places = frozenset(
+        {torch.device("cpu"), *(place for each in inputs for place in devices_of(each))}
+    )
     return all(
         node.target not in OPERATORS and (is_pure(node) or draws_alone(node, places))
         for node in graph.nodes
