@@ -47,10 +47,14 @@ def main(given: list[str]) -> int:
 
 def _checked(chosen: argparse.Namespace, wanted: list[str]) -> bool:
     """Whether all cases of some parts are right."""
-    from gpu.parts import PARTS, is_apart
+    from gpu.parts import MISSING, PARTS, is_apart
     from gpu.pool import Place, judged
 
     begun = time.monotonic()
+    missing = [part for part in wanted if part in MISSING]
+    for part in missing:
+        print(f"{part}: cannot be run: {MISSING[part]}")
+    wanted = [part for part in wanted if part in PARTS]
     cases = [
         case
         for part in wanted
@@ -69,7 +73,7 @@ def _checked(chosen: argparse.Namespace, wanted: list[str]) -> bool:
     for part in wanted:
         print(score(part, results))
     print(f"{time.monotonic() - begun:.0f} s", flush=True)
-    return is_good(results)
+    return is_good(results) and not missing
 
 
 def _parser() -> argparse.ArgumentParser:

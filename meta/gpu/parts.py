@@ -9,9 +9,14 @@ from gpu.paths import find_suites
 from gpu.result import CHECKS, Case, Result
 
 find_suites()
-PARTS: dict[str, ModuleType] = {
-    name: importlib.import_module(f"gpu.{name}_part") for name in CHECKS
-}
+PARTS: dict[str, ModuleType] = {}
+MISSING: dict[str, str] = {}
+"""Why parts cannot be run here: what they import is not installed."""
+for _name in CHECKS:
+    try:
+        PARTS[_name] = importlib.import_module(f"gpu.{_name}_part")
+    except ImportError as _error:
+        MISSING[_name] = str(_error)
 
 
 def check(case: Case) -> Result:
