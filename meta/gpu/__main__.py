@@ -79,7 +79,13 @@ def _checked(chosen: argparse.Namespace, wanted: list[str]) -> bool:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m gpu", description=__doc__)
     parts = [*CHECKS, tables.PART]
-    parser.add_argument("parts", nargs="*", choices=[[], *parts], help=f"of {', '.join(parts)}")
+    parser.add_argument(
+        "parts",
+        nargs="*",
+        metavar="PART",
+        choices=[[], *parts],
+        help=f"of {', '.join(parts)}; all if none",
+    )
     parser.add_argument("--device", default="cuda", help="cpu, to check the suite itself")
     parser.add_argument("--only", nargs="+", default=[], help="parts of the names of cases")
     parser.add_argument("--all", action="store_true", help="everything, not a sample")
