@@ -12,11 +12,11 @@ from operators.score import Outcome as Way
 from gpu.result import Case, Outcome, Result
 
 PART = "operators"
-SAMPLES = 3
+SAMPLES = 2
 """Of an operator in a dtype, as one program."""
-_OTHERS = 12
+_OTHERS = 30
 """Of the dtypes after an operator's first, each so many-th is in the sample."""
-_TRAINED = 5
+_TRAINED = 8
 """Of the operators, each so many-th is in the sample with its gradients."""
 _GRADIENTS = " with gradients"
 _SECONDS = 120.0
