@@ -72,7 +72,12 @@ def inputs_of(
     return inputs
 
 
-WAYS = ("without a break", "with graph breaks", "eagerly in part or as a whole")
+WAYS = (
+    "without a break",
+    "with kernels launched from Python",
+    "with graph breaks",
+    "eagerly in part or as a whole",
+)
 """How something is run, from the best on."""
 
 
@@ -80,5 +85,7 @@ def how(compiled: Any) -> str:
     """How it was run, by the compiler's report."""
     report = plait.report(compiled)
     if any(graph.reason is not None for graph in report.graphs):
+        return WAYS[3]
+    if report.breaks:
         return WAYS[2]
-    return WAYS[1] if report.breaks else WAYS[0]
+    return WAYS[any(graph.python_reason is not None for graph in report.graphs)]
