@@ -113,6 +113,15 @@ def demo(session: nox.Session) -> None:
     session.run("python", "examples/embed_sentences.py")
 
 
+@nox.session
+def gpu(session: nox.Session) -> None:
+    """The conformance sample, tests and benchmarks on this machine's GPU, with printed scores."""
+    needs = ("pytest", "expecttest", "hypothesis", "mpmath", "numpy", "transformers", "z3-solver")
+    install(session, *needs, *(str(path) for path in FOLDERS))
+    with session.chdir(NAMES["meta"]):
+        session.run("python", "-m", "gpu", *session.posargs)
+
+
 def add_suite(name: str, package: str, module: str, *needs: str) -> None:
     @nox.session(name=f"{name}-{package}")
     def suite(session: nox.Session) -> None:

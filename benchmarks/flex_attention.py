@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from benchmarks.runner import machine
+from benchmarks.gpu_facts import facts
 
 HEADS = 8
 WINDOW = 512
@@ -169,10 +169,8 @@ def _milliseconds(call: Callable[[], object], times: int = 20) -> float:
 
 def markdown(rows: Sequence[tuple[str, dict[str, dict[str, float]]]]) -> str:
     """A table: milliseconds, and operations per second."""
-    facts = machine()
     lines = [
-        f"{torch.cuda.get_device_name()}, torch {facts['torch']}, plait {facts['plait']}; "
-        f"{HEADS} heads, bfloat16",
+        f"{facts()}; {HEADS} heads, bfloat16.",
         "",
         "| | " + " | ".join(f"{system}, ms (TFLOP/s), error" for system in SYSTEMS) + " |",
         "|---" * (len(SYSTEMS) + 1) + "|",

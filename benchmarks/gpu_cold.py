@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from benchmarks.gpu_facts import facts
 from benchmarks.gpu_models import CASES as MODELS
 from benchmarks.gpu_models import step
 from benchmarks.measure import compiled_by
@@ -129,8 +130,7 @@ def main() -> int:
         measured(_WARMING, system)
     columns = [f"{system}: {what} s" for system in systems for what in ("cold", "second")]
     lines = [
-        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, "
-        f"{len(os.sched_getaffinity(0))} processors, float32.",
+        f"{facts()}; {len(os.sched_getaffinity(0))} processors, float32.",
         "",
         f"| program | {' | '.join(columns)} |",
         "|---|" + "---:|" * len(columns),
@@ -148,8 +148,8 @@ def main() -> int:
                 print(notices[: notices.index("what a call runs")])
         lines.append(f"| {name} | {' | '.join(cells)} |")
         print(lines[-1], flush=True)
-    if options.markdown:
-        options.markdown.write_text("\n".join(lines) + "\n")
+        if options.markdown:  # row by row: what is measured is kept
+            options.markdown.write_text("\n".join(lines) + "\n")
     return 0
 
 

@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from benchmarks.gpu_facts import facts
 from benchmarks.measure import SYSTEMS, compiled_by
 
 ROWS, WIDTH = 16384, 4096
@@ -224,8 +225,7 @@ def measure(names: Sequence[str], systems: Sequence[str], seconds: float) -> dic
         kernels[kernel.name] = made
         torch.cuda.empty_cache()
     return {
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
+        "facts": facts(),
         "copy": bandwidth,
         "kernels": kernels,
     }
@@ -234,8 +234,7 @@ def measure(names: Sequence[str], systems: Sequence[str], seconds: float) -> dic
 def markdown(results: Mapping[str, Any]) -> str:
     """A row for each program."""
     lines = [
-        f"{results['device']}, torch {results['torch']}; a copy moves "
-        f"{results['copy'] / 1e12:.2f} TB/s.",
+        f"{results['facts']}; a copy moves {results['copy'] / 1e12:.2f} TB/s.",
         "",
         "| program, bfloat16 | eager: µs | plait: µs | torch.compile: µs | eager: share | "
         "plait: share | torch.compile: share | plait: first s | torch.compile: first s | "

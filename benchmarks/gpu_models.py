@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from benchmarks.gpu_facts import facts
 from benchmarks.measure import compiled_by
 
 _CALLS = 20
@@ -285,7 +286,7 @@ def markdown(results: dict[str, dict[str, dict[str, Any]]]) -> str:
     systems = [*next(iter(results.values()))]
     columns = [f"{system}: {title}" for title, _ in _FIELDS.values() for system in systems]
     lines = [
-        f"{torch.cuda.get_device_name()}, torch {torch.__version__}; float32 unless told.",
+        f"{facts()}; float32 unless told.",
         "",
         f"| program | {' | '.join(columns)} |",
         "|---|" + "---:|" * len(columns),
@@ -311,12 +312,11 @@ def main() -> int:
     for name in chosen:
         results[name] = measured(name, options.systems)
         print(markdown({name: results[name]}).splitlines()[-1], flush=True)
+        if options.markdown:  # row by row: what is measured is kept
+            options.markdown.write_text(markdown(results) + "\n")
         torch.compiler.reset()
         torch.cuda.empty_cache()
-    text = markdown(results)
-    print(text)
-    if options.markdown:
-        options.markdown.write_text(text + "\n")
+    print(markdown(results))
     return 0
 
 

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from benchmarks.gpu_facts import facts
 from benchmarks.gpu_kernels import interleaved
 from benchmarks.measure import SYSTEMS, compiled_by
 
@@ -185,11 +186,7 @@ def as_markdown(rows: dict[str, dict[str, dict[str, Any]]], systems: Sequence[st
     lines = [head, "|---" * (len(columns) + 1) + "|"]
     for name, made in rows.items():
         lines.append(f"| {name} | {' | '.join(_cell(made.get(each)) for each in columns)} |")
-    where = (
-        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {time.strftime('%Y-%m-%d')}"
-    )
-    title = "# Scatters, scans and dropout on a GPU"
-    return "\n".join([title, "", f"{where}; `python -m benchmarks.gpu_scatters`.", "", *lines, ""])
+    return "\n".join([f"{facts()}.", "", *lines, ""])
 
 
 def _cell(made: dict[str, Any] | None) -> str:

@@ -32,6 +32,8 @@ from plait_bytecode_tracer.stored.literals import literal, value_of
 from plait_bytecode_tracer.stored.numbers import read_reader, read_relation
 from plait_bytecode_tracer.stored.orders import require_no_order
 from plait_bytecode_tracer.stored.paths import Finder, follow
+from plait_bytecode_tracer.stored.storing import draws_repeatedly
+from plait_utils.fake import FakeMode
 
 
 class Memory:
@@ -733,3 +735,24 @@ def test_objects_are_found_while_other_threads_import(monkeypatch):
         gc.set_threshold(*threshold)
         gc.callbacks.remove(imported)
     assert found == (["module", "math"],)
+
+
+def drawing(place, *, reads=True, generator=None):
+    """A graph that draws on a device, as it is traced with an input there, or one of the CPU."""
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["val"] = torch.empty(3, device=place if reads else "cpu")
+    kwargs = {"device": place, **({"generator": generator} if generator else {})}
+    drawn = graph.call_function(torch.rand, (3,), kwargs)
+    drawn.meta["val"] = torch.empty(3, device=place)
+    graph.output((x, drawn))
+    return graph
+
+
+def test_what_draws_from_generators_that_get_their_states_back_is_stored():
+    with FakeMode():
+        assert draws_repeatedly(drawing("cpu"))
+        assert draws_repeatedly(drawing("cuda:0"))
+        assert not draws_repeatedly(drawing("cuda:0", reads=False))
+        assert not draws_repeatedly(drawing("cuda:0", generator=torch.Generator()))
+        assert not draws_repeatedly(drawing("cpu", generator=torch.Generator()))

@@ -1,4 +1,4 @@
-// A GPU for tests, made of the host's memory: the driver's functions that the native runtime finds in libcuda.so.1, and in front
+// A GPU for tests, made of the host's memory: the driver's functions that the native runtime finds, and in front
 // of torch's C functions those that name a device or give memory.
 //
 // What is launched waits in its stream's queue. It runs at once, or, where calls are lazy, when somebody waits for it. A kernel's

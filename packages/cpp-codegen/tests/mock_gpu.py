@@ -27,7 +27,8 @@ _CAPSULE = b"dlpack_exchange_api"
 
 def _compiled(source: str, name: str, *flags: str) -> Path:
     made = Path(tempfile.mkdtemp(prefix="mock_gpu_")) / name
-    command = ["g++", "-std=c++17", "-O1", "-fPIC", "-shared", str(_HERE / source), "-o", str(made)]
+    command = ["g++", "-std=c++17", "-O1", "-fPIC", "-shared", "-x", "c++", str(_HERE / source)]
+    command += ["-x", "none", "-o", str(made)]
     subprocess.run([*command, *flags], check=True)
     return made
 
@@ -47,16 +48,18 @@ def _exchange_table(gpu: ctypes.CDLL) -> object:
 def _set_up(runtime: native_runtime.Runtime) -> None:
     autocast = torch._C._is_any_autocast_enabled, torch._C._DisableAutocast
     take = torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs
-    runtime.set_up(str(PATH), _exchange_table(GPU), *autocast, str(PATH), take)
+    runtime.set_up(str(PATH), _exchange_table(GPU), *autocast, str(PATH), take, str(PATH))
 
 
 _TORCH = str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
+DRIVER = ctypes.CDLL(str(_compiled("/dev/null", "libcuda.so.1", "-Wl,-soname,libcuda.so.1")))
+"""What lies there under the driver's name, as on a machine with a GPU."""
 PATH = _compiled(
     "mock_gpu.cpp",
-    "libcuda.so.1",
-    *(f'-DTORCH="{_TORCH}"', "-Wl,-soname,libcuda.so.1", "-Wl,--no-as-needed", _TORCH, "-ldl"),
+    "mock_gpu.so",
+    *(f'-DTORCH="{_TORCH}"', "-Wl,--no-as-needed", _TORCH, "-ldl"),
 )
-GPU = ctypes.CDLL(str(PATH))  # libcuda.so.1 is this one from now on
+GPU = ctypes.CDLL(str(PATH))
 GPU.mock_exchange.restype = GPU.mock_stream.restype = ctypes.c_void_p
 GPU.mock_set_stream.argtypes = [ctypes.c_void_p]
 native_runtime._set_up = _set_up

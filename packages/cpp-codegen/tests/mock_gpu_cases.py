@@ -1,6 +1,6 @@
 """What programs of a GPU do, on one that is made of the host's memory.
 
-`test_cpp_device_host.py` runs this in a process of its own, as libcuda.so.1 is another one there.
+`test_cpp_device_host.py` runs this in a process of its own, as the driver is another one there.
 """
 
 from __future__ import annotations

@@ -20,10 +20,10 @@ ROUNDINGS = 8
 """How often a program is rounded at random where it is judged."""
 
 
-def check(op: Any, dtype: torch.dtype, count: int) -> Verdict:
-    """The first samples of one operator in one dtype, as one program."""
+def check(op: Any, dtype: torch.dtype, count: int, device: str = "cpu") -> Verdict:
+    """The first samples of one operator in one dtype on a device, as one program."""
     name, kind = name_of(op), str(dtype).removeprefix("torch.")
-    program = program_of(op, dtype, count)
+    program = program_of(op, dtype, count, device)
     if program is None:
         return Verdict(name, kind, Outcome.EAGER_RAISES)
     torch.manual_seed(1)

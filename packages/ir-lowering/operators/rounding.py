@@ -94,7 +94,7 @@ class InWideTypes(TorchDispatchMode):
         made = tensor.resolve_conj().resolve_neg().clone()
         parts = torch.view_as_real(made) if made.dtype.is_complex else made
         shares = torch.rand(parts.shape, dtype=torch.float64, generator=self.generator)
-        parts.mul_(1 + (shares - 0.5) * self.grain)
+        parts.mul_(1 + (shares.to(parts.device) - 0.5) * self.grain)
         return made
 
     def _near(self, tensor: Tensor) -> Tensor:

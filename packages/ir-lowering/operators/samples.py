@@ -59,7 +59,8 @@ class Program:
 def _copy(tensor: Tensor) -> Tensor:
     if not tensor.numel() or 0 in tensor.stride():
         return tensor.detach().clone()
-    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    like = {"dtype": tensor.dtype, "device": tensor.device}
+    made = torch.empty_strided(tensor.shape, tensor.stride(), **like)
     return made.copy_(tensor.detach())
 
 
@@ -83,14 +84,14 @@ def operators(only: str | None) -> Iterator[Any]:
             yield op
 
 
-def dtypes(op: Any) -> list[torch.dtype]:
-    """All that eager's kernels of the CPU take, in a steady order."""
-    return sorted(op.supported_dtypes("cpu"), key=str)
+def dtypes(op: Any, device: str = "cpu") -> list[torch.dtype]:
+    """All that eager's kernels of a device take, in a steady order."""
+    return sorted(op.supported_dtypes(device), key=str)
 
 
-def program_of(op: Any, dtype: torch.dtype, count: int) -> Program | None:
+def program_of(op: Any, dtype: torch.dtype, count: int, device: str = "cpu") -> Program | None:
     """The first samples of dense tensors that eager computes; None where there are none."""
-    found = list(itertools.islice(dense_samples(op, dtype), count))
+    found = list(itertools.islice(dense_samples(op, dtype, device=device), count))
     return one_program(op, found) if found else None
 
 
@@ -107,10 +108,10 @@ def one_program(op: Any, samples: Iterable[tuple[Any, Any, Any]]) -> Program:
 
 
 def dense_samples(
-    op: Any, dtype: torch.dtype, *, requires_grad: bool = False
+    op: Any, dtype: torch.dtype, *, device: str = "cpu", requires_grad: bool = False
 ) -> Iterator[tuple[Any, Any, Any]]:
     """The samples of dense tensors that eager computes."""
-    for sample in op.sample_inputs("cpu", dtype, requires_grad=requires_grad):
+    for sample in op.sample_inputs(device, dtype, requires_grad=requires_grad):
         parts = (sample.input, sample.args, sample.kwargs)
         found = [each for each in tree_flatten(parts)[0] if isinstance(each, Tensor)]
         if any(each.layout is not torch.strided or each.is_nested for each in found):

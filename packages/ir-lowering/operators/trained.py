@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 import plait
 from operators.judge import difference
-from operators.samples import Program, dense_samples, name_of
+from operators.samples import Program, dense_samples, name_of, one_program
 from operators.score import Outcome, Verdict
 from operators.sizes import how, judged, resized
 from operators.texts import check_report
@@ -34,8 +34,18 @@ def check(op: Any, dtype: torch.dtype, count: int) -> Verdict:
     return Verdict(name, kind, *judged(op, list(itertools.islice(series, count)), _judged))
 
 
-def _judged(programs: Sequence[Program]) -> tuple[Outcome, str]:
-    run = plait.compile(programs[0].__call__, dynamic=True)
+def check_as_it_is(op: Any, dtype: torch.dtype, count: int, device: str = "cpu") -> Verdict:
+    """The first samples on a device with all their gradients, as one program for their sizes."""
+    name, kind = name_of(op), str(dtype).removeprefix("torch.")
+    samples = dense_samples(op, dtype, device=device, requires_grad=True)
+    found = list(itertools.islice(samples, count)) if op.supports_autograd else []
+    if not found:
+        return Verdict(name, kind, Outcome.EAGER_RAISES)
+    return Verdict(name, kind, *_judged([one_program(op, found)], dynamic=False))
+
+
+def _judged(programs: Sequence[Program], *, dynamic: bool = True) -> tuple[Outcome, str]:
+    run = plait.compile(programs[0].__call__, dynamic=dynamic)
     counts, results = [], []
     by_kernels: list[AtSizes] = []
     for number, program in enumerate(programs):
@@ -121,5 +131,6 @@ def _gradients(run: Any, tensors: Sequence[Tensor], like: Sequence[Tensor]) -> l
 
 def _seed(result: Tensor) -> Tensor:
     """What differs from element to element."""
-    weights = torch.arange(result.numel(), dtype=torch.float64) % 7 / 4 - 1
+    places = torch.arange(result.numel(), dtype=torch.float64, device=result.device)
+    weights = places % 7 / 4 - 1
     return weights.reshape(result.shape).to(result.dtype)

@@ -61,7 +61,10 @@ def test_every_reduction_compiles(tmp_path: Path) -> None:
     assert {name: k["spills"] for name, k in found.items() if k["spills"] > 8} == {}
 
 
-SPILLED = {"cuda:100": {"attention of documents": 160}}
+SPILLED = {
+    "cuda:80": {"attention of documents": 16},  # by Triton 3.6, nothing by 3.9
+    "cuda:100": {"attention of documents": 160},
+}
 """Most bytes that kernels spill, where they do: a thread has a whole row of a block of keys there,
 and so all of their documents, in 64 bits."""
 

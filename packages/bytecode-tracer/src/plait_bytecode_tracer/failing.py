@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.rewinding import draws, is_of_the_cpu
+from plait_bytecode_tracer.rewinding import draws, draws_from
 from plait_bytecode_tracer.tensors.accumulation import first_gradient
 from plait_bytecode_tracer.tensors.ambient import INFERENCE_SWITCHES
 from plait_bytecode_tracer.tensors.module_hooks import hook_inputs, hook_outputs
@@ -38,6 +38,7 @@ _UNSEEN = ("batch_norm", "instance_norm", "_foreach", "_fused", "renorm", "_amp_
 """Parts of the names of functions that may change tensors past the versions of fake ones."""
 _OF_GRADIENTS = (torch.autograd.grad, first_gradient, register_hook, hook_inputs, hook_outputs)
 _CHECKS = (check, check_number)
+_CPU = frozenset({torch.device("cpu")})
 _BUILTINS = (getattr, abs, pow, round, divmod, int, float, bool, min, max)
 """Python's own functions that nodes call on tensors and numbers: they only compute, or read."""
 CHANGES = "changes"
@@ -146,7 +147,13 @@ def _leaves_traces(node: fx.Node) -> bool:
 
 def is_undone(node: fx.Node) -> bool:
     """Whether a call may be made anew after this node has run: what it draws is drawn again."""
-    return is_pure(node) or (_is_of_torch(node) and is_of_the_cpu(node))
+    return is_pure(node) or draws_alone(node, _CPU)
+
+
+def draws_alone(node: fx.Node, places: frozenset[torch.device]) -> bool:
+    """Whether nothing shows of a node's run but its result, and what it draws from the default
+    generators of these devices."""
+    return _is_of_torch(node) and draws_from(node, places)
 
 
 def changes_unseen(node: fx.Node) -> bool:

@@ -73,10 +73,18 @@ def _argument(node: fx.Node, place: int, name: str, default: object) -> object:
 
 def is_of_the_cpu(node: fx.Node) -> bool:
     """Whether what a node draws comes from the CPU's default generator."""
-    values = [each.meta.get("val") for each in (node, *node.all_input_nodes)]
-    return node.kwargs.get("generator") is None and all(
-        tensor.device.type == "cpu" for value in values for tensor in _tensors(value)
-    )
+    return draws_from(node, frozenset({torch.device("cpu")}))
+
+
+def draws_from(node: fx.Node, places: frozenset[torch.device]) -> bool:
+    """Whether what a node draws comes from the default generator of one of these devices."""
+    found = (place for each in (node, *node.all_input_nodes) for place in devices_of(each))
+    return node.kwargs.get("generator") is None and places.issuperset(found)
+
+
+def devices_of(node: fx.Node) -> list[torch.device]:
+    """Where the tensors are that a node gives."""
+    return [tensor.device for tensor in _tensors(node.meta.get("val"))]
 
 
 def _tensors(value: object) -> Iterator[torch.Tensor]:

@@ -27,6 +27,7 @@ _PARTS = {
     True: (*_COMMON, "gpu.h", "run.h", "graphs.h", "runtime.cpp"),
 }
 """Of the runtime for programs of CPUs, which nobody is to wait for, and of that for GPUs."""
+_DRIVER = "libcuda.so.1"
 _lock = threading.Lock()
 _loaded: dict[str, Runtime] = {}
 _preparing: dict[bool, threading.Thread | None] = {}
@@ -44,6 +45,7 @@ class Runtime(Protocol):
         autocast_off: Callable[[], object],
         cuda_library: str,
         take_tensors: Callable[..., object],
+        driver: str,
         /,
     ) -> None: ...
     def load_program(
@@ -149,4 +151,4 @@ def _set_up(runtime: Runtime) -> None:
     library, on_gpu = folder / "libtorch_cpu.so", folder / "libtorch_cuda.so"
     autocast = torch._C._is_any_autocast_enabled, torch._C._DisableAutocast
     take_tensors = torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs
-    runtime.set_up(str(library), table, *autocast, str(on_gpu), take_tensors)
+    runtime.set_up(str(library), table, *autocast, str(on_gpu), take_tensors, _DRIVER)

@@ -10,9 +10,10 @@ import torch
 from torch import fx
 
 from plait_bytecode_tracer.capture import Capture
-from plait_bytecode_tracer.failing import is_undone
+from plait_bytecode_tracer.failing import draws_alone, is_pure
 from plait_bytecode_tracer.guards import Guard, Kind
 from plait_bytecode_tracer.outside.graph_inputs import GraphInput
+from plait_bytecode_tracer.rewinding import devices_of
 from plait_bytecode_tracer.stored.codes import code_hash
 from plait_bytecode_tracer.stored.contents import Contents
 from plait_bytecode_tracer.stored.errors import NotStoredError
@@ -90,7 +91,7 @@ def _require_plain(capture: Capture) -> None:
         "tensor subclasses": bool(state.class_codes),
         "calls that keep results of tensors": bool(state.last_calls),
         "calls of functions with caches that hold what they are given": None in state.first_calls,
-        "random numbers of generators' own": not all(map(_is_repeated, nodes)),
+        "random numbers of generators' own": not draws_repeatedly(capture.graph_module.graph),
     }
     for reason, holds in reasons.items():
         if holds:
@@ -107,10 +108,18 @@ def _first_call(writer: Writer, call: FirstCall | None) -> list[Any]:
     return [function, [writer.key(value) for value in call.args], named, literal(call.result)]
 
 
-def _is_repeated(node: fx.Node) -> bool:
-    """Whether nothing shows of a node's run but its result, and what it draws from the generator
-    of the CPU, which is given its state back where the program fails."""
-    return is_undone(node) and node.target not in OPERATORS
+def draws_repeatedly(graph: fx.Graph) -> bool:
+    """Whether nothing shows of a graph's run but its results, and what it draws from torch's own
+    generators of the CPU and of its inputs' GPUs, which get their states back where the program
+    fails."""
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    places = frozenset(
+        {torch.device("cpu"), *(place for each in inputs for place in devices_of(each))}
+    )
+    return all(
+        node.target not in OPERATORS and (is_pure(node) or draws_alone(node, places))
+        for node in graph.nodes
+    )
 
 
 def _inlined(guards: tuple[Guard, ...]) -> Iterator[types.FunctionType]:

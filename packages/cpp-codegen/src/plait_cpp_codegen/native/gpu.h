@@ -1,6 +1,7 @@
 // Programs on a GPU: their kernels, loaded and launched through the CUDA driver, which is opened where one needs it.
 #include <sched.h>
 void* cuda_library = nullptr;  // torch's, where it has one
+char* driver_name = nullptr;   // by which the driver is opened
 PyObject* take_tensors = nullptr;  // makes tensors of Python of a list of handles, which it takes over
 
 struct Driver {
@@ -36,7 +37,7 @@ constexpr unsigned PORTABLE = 1;           // CU_MEMHOSTALLOC_PORTABLE: pinned f
 // Sets ImportError where there is no driver, or no CUDA in torch.
 bool open_driver() {
   if (current_stream) return true;
-  void* library = dlopen("libcuda.so.1", RTLD_NOW);
+  void* library = dlopen(driver_name, RTLD_NOW);
   if (!library) return PyErr_Format(PyExc_ImportError, "cannot open the CUDA driver: %s", dlerror()), false;
   auto get = [&](auto& function, const char* name) { return (*(void**)&function = dlsym(library, name)) != nullptr; };
   bool found = get(driver.init, "cuInit") && get(driver.device, "cuDeviceGet") && get(driver.retain, "cuDevicePrimaryCtxRetain")

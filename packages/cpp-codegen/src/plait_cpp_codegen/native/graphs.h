@@ -43,7 +43,7 @@ constexpr const char* NO_SHAPE = "the memory of an output is no whole number of 
 bool open_graph_driver() {
   if (graph_driver.launch) return true;
   if (!open_driver()) return false;
-  void* library = dlopen("libcuda.so.1", RTLD_NOW);
+  void* library = dlopen(driver_name, RTLD_NOW);
   auto get = [&](auto& function, const char* name) { return (*(void**)&function = dlsym(library, name)) != nullptr; };
   *(void**)&take_error = dlsym(cuda_library, "cudaGetLastError");
   bool found = get(graph_driver.capturing, "cuStreamIsCapturing") && get(graph_driver.begin, "cuStreamBeginCapture_v2")

@@ -3,6 +3,7 @@ struct Gpu;
 struct Graphs;
 struct Program;
 void* cuda_library = nullptr;
+char* driver_name = nullptr;
 PyObject* take_tensors = nullptr;
 struct InContext { explicit InContext(const Gpu*) {} };
 

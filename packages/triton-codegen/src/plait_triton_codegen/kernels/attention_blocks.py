@@ -23,7 +23,7 @@ _NARROW = (
     (128, Tile(128, 64, 8, False, 3)),
     (128, Tile(128, 64, 8, False, 2)),
     (256, Tile(128, 64, 8, False, 2)),
-    (256, Tile(64, 32, 4, False, 2)),
+    (256, Tile(64, 32, 8, False, 2)),
 )
 """For elements of 16 bits, by the longest row of a query or a value: the first that fits."""
 _WIDE = (
