@@ -6,8 +6,8 @@ broadcasts with; `{d}` a dimension of the first of them, `{e}` another, `{n}` th
 `{k}` a place in it, `{L}` the size of its last one, `{M}` how many elements
 there are, `{g}` a number and `{t}` an element type.
 
-Some are told as they are for what eager leaves open: `softshrink` gives zeros of either sign, by the
-place in a row, and `median` reads beyond tensors whose elements share memory.
+Some are told as they are for what eager leaves open: `softshrink` gives zeros of either sign, by
+the place in a row, and `median` reads beyond tensors whose elements share memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ UNARY = (
     *("F.hardswish({f})", "F.mish({f})", "F.logsigmoid({f})", "F.relu6({f})", "F.selu({f})"),
     *("{f}.cosh().log()", "{f}.clamp(-0.9, 0.9).atanh()", "{f}.clamp(-1, 1).asin()", "{f}.erfc()"),
     *("torch.signbit({a_})", "torch.sgn({a_})", "{f}.deg2rad()", "F.softsign({f})", "{f}.lgamma()"),
-    *("torch.round({f}, decimals=1)", "F.softshrink({f}) + 0.0", "F.hardsigmoid({f})", "F.celu({f})"),
+    *("torch.round({f}, decimals=1)", "F.softshrink({f}) + 0.0", "F.hardsigmoid({f})"),
+    "F.celu({f})",
     *("~{i}", "{i}.logical_not()", "{a}.logical_not()", "{i}.bitwise_not()", "{a_}.clamp(min=0)"),
     *("{a_}.clamp(-2, 3)", "{a_} + {g}", "{a_} * {g}", "{g} - {a_}", "{a_} / 2", "{a_} // 3"),
     *("{a_} % 3", "{a_} ** 2", "2 ** {f}.clamp(-4, 4)", "{a_} > {g}", "{a_} == 1", "{a_} <= 0"),
@@ -237,7 +238,8 @@ REDUCTIONS = (
         "{a_}.cummin({d})[0]",
         "{f}.logcumsumexp({d})",
     ),
-    *("{a_}.topk(1, {d})[0]", "{a_}.kthvalue(1, {d})[0]", "{f}.contiguous().median({d})[0]", "{f}.nanmean({d})"),
+    *("{a_}.topk(1, {d})[0]", "{a_}.kthvalue(1, {d})[0]", "{f}.contiguous().median({d})[0]"),
+    "{f}.nanmean({d})",
     *(
         "torch.aminmax({a}, dim={d})[1]",
         "F.softmin({f}, {d})",
