@@ -14,6 +14,7 @@ from plait_scheduler.decisions import Decision, DecisionLog, explain
 from plait_scheduler.fusion import fuse
 from plait_scheduler.inline import inline_producers
 from plait_scheduler.options import SchedulerOptions, gpu_limits
+from plait_scheduler.own_products import own_products
 from plait_scheduler.pad import pad_products
 from plait_scheduler.parts import join_products
 from plait_scheduler.program import CopyBack, Launch, Program
@@ -94,13 +95,14 @@ def _planned(
     log = DecisionLog(None if options.fuel < 0 else options.fuel)
     graph = copy_targets(graph)
     graph = fuse_attention(graph, options, log)
+    graph, sums = own_products(graph, options, log)
     graph = join_products(graph, options, log)
     graph = slice_calls(graph, options, log)
     graph = pad_products(graph, options, log)
-    graph = split_reductions(graph, options, log)
+    graph = split_reductions(graph, options, log, sums)
     wide = wide_values(graph, options, log)
     graph = inline_producers(graph, options, log, wide)
-    units = fuse(graph, options, log)
+    units = fuse(graph, options, log, sums)
     free = frozenset(graph.inputs[n].name for n in scratch)
     return assemble(graph, units, options, log, wide, free), log
 
