@@ -27,7 +27,7 @@ from plait_triton_codegen.kernels.launchers import function_head, launcher_of, s
 from plait_triton_codegen.kernels.literals import cast
 from plait_triton_codegen.kernels.loops import Loop, loops
 from plait_triton_codegen.kernels.operations import TRITON_DTYPES, kind_of
-from plait_triton_codegen.kernels.product_blocks import product_tile
+from plait_triton_codegen.kernels.product_blocks import product_tile, product_tiles
 from plait_triton_codegen.kernels.product_writer import ProductWriter
 from plait_triton_codegen.kernels.products import Product, product_of
 from plait_triton_codegen.kernels.reductions import ReductionRule, reduction_rule
@@ -106,6 +106,19 @@ def _product(
     return _of_blocks(kernel, ProductWriter(kernel, found, options, exact, chosen).text())
 
 
+def product_choices(
+    kernel: Kernel, options: TritonOptions, *, shared_bytes: int = COMMON_SHARED_BYTES
+) -> tuple[Tile, ...]:
+    """The tiles to choose from for a product of matrices, the rule's first; none for kernels that
+    are no such product."""
+    found = product_of(kernel)
+    if found is None:
+        return ()
+    rule = product_tile(found, tf32=options.tf32, shared=shared_bytes)
+    others = product_tiles(found, tf32=options.tf32, shared=shared_bytes)
+    return tuple(dict.fromkeys((rule, *others)))
+
+
 def _of_blocks(kernel: Kernel, text: BlocksText) -> TritonKernelSource:
     """The source of a kernel that writes its own loops."""
     signature = signature_of(kernel, text.checks)
@@ -124,15 +137,20 @@ def _is_exact(kernel: Kernel, options: TritonOptions) -> bool:
 
 
 def host_kernel(
-    kernel: Kernel, options: TritonOptions, *, shared_bytes: int = COMMON_SHARED_BYTES
+    kernel: Kernel,
+    options: TritonOptions,
+    *,
+    tile: Tile | None = None,
+    shared_bytes: int = COMMON_SHARED_BYTES,
 ) -> HostKernel:
-    """`kernel` for the host program, on a device with so much shared memory for a program.
+    """`kernel` for the host program, on a device with so much shared memory for a program; in
+    blocks of `tile`, or by rule.
 
     A kernel that Triton cannot express runs as torch operations, with a warning, unless
     `options.fallback` is off.
     """
     try:
-        source = render_kernel(kernel, options, shared_bytes=shared_bytes)
+        source = render_kernel(kernel, options, tile=tile, shared_bytes=shared_bytes)
     except UnsupportedKernelError as error:
         if not options.fallback:
             raise
