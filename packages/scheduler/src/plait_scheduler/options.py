@@ -47,7 +47,7 @@ class SchedulerOptions(Settings):
     max_head_size: int = setting(
         -1, "most elements of a query or a value of an attention in one kernel; -1: any number"
     )
-    own_products: str = setting(
+    kernel_products: str = setting(
         "",
         "results of products of matrices that are loops and not calls, so that they are computed "
         "with what surrounds them: names of buffers, separated by commas, or * for all; kernels "

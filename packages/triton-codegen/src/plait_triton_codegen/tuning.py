@@ -93,6 +93,17 @@ def processor_clock(run: Run, calls: int) -> float:
     return time.perf_counter() - begin
 
 
+def device_clock(device: torch.device) -> Clock:
+    """What times kernels on a device."""
+    return gpu_clock if device.type == "cuda" else processor_clock
+
+
+def device_key(device: torch.device) -> str:
+    """What times depend on beside the program: the device, and Triton's version."""
+    kind = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    return f"{kind}, Triton {metadata.version('triton')}, torch {torch.__version__}"
+
+
 def tuned_on_device(
     program: Program,
     options: TritonOptions,
@@ -102,22 +113,18 @@ def tuned_on_device(
 ) -> tuple[TunedTile, ...]:
     """Tiles for the products of a program, timed where its buffers are; none where that is not one
     device, or nothing can be timed there."""
-    devices = {(buffer.device.type, buffer.device.index or 0) for buffer in program.buffers}
+    devices = {buffer.device for buffer in program.buffers}
     if len(devices) != 1:
         return ()
-    ((kind, index),) = devices
-    on_gpu = kind == "cuda"
-    name = f"{torch.cuda.get_device_name(index)} {target_of(index)}" if on_gpu else kind
-    place = f"cuda:{index}" if on_gpu else kind
-    clock = gpu_clock if on_gpu else processor_clock
+    device = torch.device(str(devices.pop()))
 
     def runs_alone(kernel: Kernel, choices: Sequence[Tile]) -> Mapping[Tile, Run]:
         from plait_cpp_codegen import kernel_alone, kernel_tensors
 
         one = kernel_alone(program, kernel)
-        if on_gpu:
-            _compile_at_once(one, choices, options, cache, target_of(index))
-        tensors = kernel_tensors(kernel, place)
+        if device.type == "cuda":
+            _compile_at_once(one, choices, options, cache, target_of(device.index or 0))
+        tensors = kernel_tensors(kernel, device)
         runs: dict[Tile, Run] = {}
         for tile in choices:
             try:
@@ -130,8 +137,8 @@ def tuned_on_device(
         return runs
 
     try:
-        key = f"{name} {metadata.version('triton')}"
-        return tune(program, options, shared_bytes, cache, runs_alone, clock, key)
+        facts = device_clock(device), device_key(device)
+        return tune(program, options, shared_bytes, cache, runs_alone, *facts)
     except (ImportError, TritonCodegenError, RuntimeError) as error:
         warn_once("triton", f"tuning: {error}", "products are not timed: %s", error)
         return ()

@@ -58,13 +58,13 @@ _MOST_BLOCKS = 4
 points a reduction is to have for half of these."""
 
 
-def own_products(
+def multiply_in_kernels(
     graph: Graph, options: SchedulerOptions, log: DecisionLog
 ) -> tuple[Graph, frozenset[str]]:
     """`graph` with the chosen calls as loops, and the names of the sums that these are."""
-    if not options.own_products:
+    if not options.kernel_products:
         return graph, frozenset()
-    chosen = frozenset(name.strip() for name in options.own_products.split(","))
+    chosen = frozenset(name.strip() for name in options.kernel_products.split(","))
     buffers = {b.name: b for b in graph.inputs}
     buffers |= {b.name: b for d in graph.definitions for b in d.buffers}
     maker = _Maker(buffers, options, set(buffers))
