@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from plait_ir_lowering import DType, IndexExpr, Var, product
+from plait_scheduler import Store
 from plait_triton_codegen.kernels.products import Product
 from plait_triton_codegen.kernels.tiles import FULL_GRID, Tile, power_of_two
 
@@ -92,11 +93,13 @@ def _count(variables: Sequence[Var]) -> IndexExpr:
 
 
 def _shared_bytes(found: Product, tile: Tile) -> int:
-    """What is on its way of the factors of all sums."""
+    """What is on its way of the factors of all sums; or a block of what is stored, which threads
+    exchange so that each has neighbours."""
     lefts = len({each.left for each in found.sums})
     rights = len({each.right for each in found.sums})
     turn = tile.kblock * (lefts * tile.xblock + rights * tile.rblock) * found.dtype.itemsize
-    return tile.stages * turn
+    stored = max(each.value.dtype.itemsize for each in found.finish if isinstance(each, Store))
+    return max(tile.stages * turn, tile.xblock * tile.rblock * stored)
 
 
 def _programs(found: Product, tile: Tile) -> int:

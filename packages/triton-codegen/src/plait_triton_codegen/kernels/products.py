@@ -121,7 +121,7 @@ def _summed(kernel: Kernel) -> tuple[list[Reduce], tuple[Statement, ...]] | None
                 finish.append(statement)
             case _:
                 return None
-    if not 0 < len(reduces) <= MOST_SUMS:
+    if not 0 < len(reduces) <= MOST_SUMS or not any(isinstance(each, Store) for each in finish):
         return None
     roots = [each.value for each in reduces]
     if any(isinstance(value, Local) for value in post_order(roots)):
