@@ -78,7 +78,8 @@ def test_two_products_of_the_same_rows_read_them_once() -> None:
     text = render_kernel(kernel).text
     assert text.count("device.dot(") == 2
     assert text.count("tl.load(p0") == 1
-    x, gate, up = given("bf16", 40, 48), given("bf16", 64, 48, seed=1), given("bf16", 64, 48, seed=2)
+    x = given("bf16", 40, 48)
+    gate, up = (given("bf16", 64, 48, seed=seed) for seed in (1, 2))
     (got,) = run(kernel, x, gate, up)
     expected = F.silu(exact(x, gate.t())) * exact(x, up.t())
     torch.testing.assert_close(got.double(), expected, rtol=2e-2, atol=0.5)
@@ -297,9 +298,11 @@ def test_programs_of_products_agree_with_eager(name, tmp_path) -> None:
     assert any("device.dot(" in kernel.text for kernel in made.kernels)
     got = made(*(each.to(DEVICE) for each in inputs))
     known = function(*inputs)
-    wide = function(*(x.float() if x.is_floating_point() else x for x in inputs)) if (
-        name != "a weight that is widened"
-    ) else inputs[0].float() @ inputs[1].float()
+    wide = (
+        function(*(x.float() if x.is_floating_point() else x for x in inputs))
+        if (name != "a weight that is widened")
+        else inputs[0].float() @ inputs[1].float()
+    )
     pairs = zip(got, *((r if isinstance(r, tuple) else (r,)) for r in (known, wide)), strict=True)
     for actual, like, expected in pairs:
         assert (actual.dtype, actual.shape) == (like.dtype, like.shape)

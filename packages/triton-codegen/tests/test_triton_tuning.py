@@ -90,9 +90,7 @@ def test_a_program_is_built_in_the_tile_that_was_found(program, tmp_path, monkey
     assert [each.tile for each in made.tuned] == [best]
     (got,) = made(*(each.to(DEVICE) for each in INPUTS))
     wide = [each.double() for each in INPUTS]
-    torch.testing.assert_close(
-        got.cpu().double(), F.gelu(F.linear(*wide)), rtol=1e-5, atol=1e-5
-    )
+    torch.testing.assert_close(got.cpu().double(), F.gelu(F.linear(*wide)), rtol=1e-5, atol=1e-5)
 
 
 def test_kernels_are_run_on_tensors_of_their_own_shapes(program, tmp_path, monkeypatch) -> None:

@@ -44,9 +44,7 @@ def product(
 
     out = "i32" if dtype == "i8" else dtype
     value = finish if out in ("f32", "i32") else f"to({finish}, {out})"
-    outer = ", ".join(
-        [*([f"i0: {batches}"] if batches else []), f"{i}: {rows}", f"{j}: {columns}"]
-    )
+    outer = ", ".join([*([f"i0: {batches}"] if batches else []), f"{i}: {rows}", f"{j}: {columns}"])
     more = f", p3: read {dtype}{added}" if added else ""
     return parse_kernel(f"""\
 kernel product(p0: read {given("left", rows, terms)}, p1: read {given("right", terms, columns)}, \

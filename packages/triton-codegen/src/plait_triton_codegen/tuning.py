@@ -19,7 +19,7 @@ from importlib import metadata
 
 import torch
 
-from plait_scheduler import Access, Kernel, Program, print_kernel
+from plait_scheduler import Kernel, Program, print_kernel
 from plait_triton_codegen.errors import TritonCodegenError
 from plait_triton_codegen.kernels import Tile, product_choices, render_kernel
 from plait_triton_codegen.machine_code import kernel_jobs, machine_codes
@@ -168,7 +168,7 @@ def tune(
 ) -> tuple[TunedTile, ...]:
     """Tiles for the products of matrices among a program's kernels.
 
-    Kernels with open sizes, and those that compute in place, are left to the rule.
+    Kernels with open sizes are left to the rule.
 
     Args:
         clock: times the launches.
@@ -177,8 +177,6 @@ def tune(
     found = []
     for kernel in program.kernels:
         if kernel.symbols or program.symbols:
-            continue
-        if any(param.access is Access.READ_WRITE for param in kernel.params):
             continue
         choices = product_choices(kernel, options, shared_bytes=shared_bytes)
         if len(choices) < 2:

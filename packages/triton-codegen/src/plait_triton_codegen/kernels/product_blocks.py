@@ -75,9 +75,11 @@ def _fitted(found: Product, tile: Tile, shared: int) -> Tile:
         rblock=_cut(max(tile.rblock // sums, LEAST_BLOCK), _count(found.columns), LEAST_BLOCK),
         kblock=_cut(terms, _count(found.inner), max(least, LEAST_BLOCK)),
     )
-    while _shared_bytes(found, made) > shared and made.stages > 2:
+    while _stored_bytes(found, made) > shared and made.rblock > LEAST_BLOCK:
+        made = replace(made, rblock=made.rblock // 2)
+    while _turn_bytes(found, made) * made.stages > shared and made.stages > 2:
         made = replace(made, stages=made.stages - 1)
-    while _shared_bytes(found, made) > shared and made.rblock > LEAST_BLOCK:
+    while _turn_bytes(found, made) * made.stages > shared and made.rblock > LEAST_BLOCK:
         made = replace(made, rblock=made.rblock // 2)
     return made
 
@@ -92,14 +94,17 @@ def _count(variables: Sequence[Var]) -> IndexExpr:
     return product([var.extent for var in variables])
 
 
-def _shared_bytes(found: Product, tile: Tile) -> int:
-    """What is on its way of the factors of all sums; or a block of what is stored, which threads
-    exchange so that each has neighbours."""
+def _turn_bytes(found: Product, tile: Tile) -> int:
+    """What one turn reads of the factors of all sums."""
     lefts = len({each.left for each in found.sums})
     rights = len({each.right for each in found.sums})
-    turn = tile.kblock * (lefts * tile.xblock + rights * tile.rblock) * found.dtype.itemsize
-    stored = max(each.value.dtype.itemsize for each in found.finish if isinstance(each, Store))
-    return max(tile.stages * turn, tile.xblock * tile.rblock * stored)
+    return tile.kblock * (lefts * tile.xblock + rights * tile.rblock) * found.dtype.itemsize
+
+
+def _stored_bytes(found: Product, tile: Tile) -> int:
+    """A block of what is stored, which threads exchange so that each has neighbours."""
+    widest = max(each.value.dtype.itemsize for each in found.finish if isinstance(each, Store))
+    return tile.xblock * tile.rblock * widest
 
 
 def _programs(found: Product, tile: Tile) -> int:
