@@ -39,7 +39,7 @@ from plait_ir_lowering import (
     score_dtype,
 )
 from plait_scheduler.decisions import DecisionKind, DecisionLog
-from plait_scheduler.domains import at_position, move
+from plait_scheduler.domains import Substitution, at_position, move
 from plait_scheduler.options import SchedulerOptions
 from plait_utils import dataclass
 
@@ -169,7 +169,7 @@ class _Maker:
             return [Definition((sums,), Reduction(dims, (terms,), ReductionKind.SUM, value))]
         part = Var(f"i{len(dims)}", parts)
         within = Var("r0", terms.extent.as_int() // parts)
-        whole = {terms: part.expr * within.extent + within.expr}
+        whole: Substitution = {terms: part.expr * within.extent + within.expr}
         value = rewrite(value, lambda _: None, lambda expr: move(expr, whole))
         ranges = (part, *dims)
         partial = replace(

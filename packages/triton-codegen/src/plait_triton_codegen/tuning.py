@@ -76,13 +76,14 @@ def _micros(seconds: float) -> str:
 
 def gpu_clock(run: Run, calls: int) -> float:
     """By events of the GPU's stream, between which the calls are launched."""
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    # torch has no types for them
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     begin.record()
     for _ in range(calls):
         run()
     end.record()
     end.synchronize()
-    return begin.elapsed_time(end) / 1e3
+    return float(begin.elapsed_time(end)) / 1e3
 
 
 def processor_clock(run: Run, calls: int) -> float:

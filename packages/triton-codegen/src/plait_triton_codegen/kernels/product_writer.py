@@ -112,11 +112,7 @@ class ProductWriter:
                 replace(flat, wide=wide),
                 self.exact,
                 self.options.check_indices,
-                {
-                    axis: mask
-                    for axis, var in (("x", flat.x), ("r", flat.r))
-                    if (mask := masks[var])
-                },
+                {axis: name for axis, var in _axes(flat) if (name := masks[var]) is not None},
                 taken,
                 checked=checked,
                 blocks=blocks,
