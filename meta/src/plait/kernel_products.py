@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from plait.options import CompileOptions
     from plait_ir_lowering import Graph
     from plait_scheduler import Program, SchedulerOptions
-    from plait_triton_codegen import TritonOptions
-
 _CALLS, _OWN = "calls", "own"
 _ALL = "*"
 """Stands for all products among the scheduler's options."""
@@ -77,13 +75,14 @@ def _has_known_sizes(loops: Graph) -> bool:
 
 
 def timed_products(
-    loops: Graph, planned: SchedulerOptions, options: TritonOptions
+    loops: Graph, planned: SchedulerOptions, options: CompileOptions
 ) -> tuple[TimedProducts, ...]:
-    """The products of a graph, timed as calls and as kernels where it is.
+    """The products of a graph, timed as calls and as kernels where it is; as CUDA graphs, where
+    its program is to be one: then the host's time does not count.
 
     Args:
         planned: how the scheduler is to schedule it otherwise.
-        options: of the back end.
+        options: what the caller of `plait.compile` chose.
     """
     import torch
 
@@ -93,12 +92,14 @@ def timed_products(
     (device,) = {str(b.device) for d in loops.definitions for b in d.buffers}
     place = torch.device(device)
     clock = device_clock(place)
+    graphs = place.type == "cuda" and options.cuda_graphs
+    chosen = replace(options.triton_options(), cuda_graphs=graphs)
     return choose_products(
         loops,
         planned,
-        lambda program: build(program, options=options),
+        lambda program: build(program, options=chosen),
         lambda runs: times_in_turns(runs, clock),
-        f"{device_key(place)} {options!r}",
+        f"{device_key(place)} {chosen!r}",
     )
 
 

@@ -438,7 +438,7 @@ def _generated(
     products: tuple[TimedProducts, ...] = ()
     if may_time_products(loops, target, options):
         with stages.stage("tune"):
-            products = timed_products(loops, planned, options.triton_options())
+            products = timed_products(loops, planned, options)
             own = ",".join(name for each in products if each.is_own for name in each.names)
             planned = replace(planned, kernel_products=own)
     with stages.stage("schedule"):

@@ -20,6 +20,7 @@ from plait_scheduler import (
     load_python,
     parse_program,
     plan,
+    print_kernel,
     print_program,
     product_pieces,
     render_python,
@@ -228,3 +229,39 @@ def test_a_piece_of_divided_sums_has_what_is_done_with_them() -> None:
     assert [b.name for d in piece.graph.definitions for b in d.buffers] == ["mm", "relu"]
     assert launches(planned(piece.graph)) == 2
     assert product_pieces(graph, planned(graph, "")) == ()
+
+
+def dequantized(x, w, scale, zero):
+    return x @ ((w.to(x.dtype) - zero) * scale)
+
+
+def test_a_weight_is_unpacked_where_few_rows_are_multiplied_by_it() -> None:
+    weight = torch.randint(-128, 128, (128, 256), dtype=torch.int8)
+    scale, zero = draw(256, kind="bf16"), draw(256, kind="bf16", seed=1)
+    for rows, count in ((16, 1), (1024, 2)):
+        x = draw(rows, 128, kind="bf16")
+        graph = graph_of(dequantized, x, weight, scale, zero)
+        schedule = planned(graph)
+        assert launches(schedule) == count
+        (*_, last) = schedule.program.kernels
+        assert any(str(p.dtype) == "i8" for p in last.params) == (count == 1)
+        (got,) = load_python(render_python(schedule.program))([x, weight, scale, zero])
+        exact = dequantized(x.double(), weight.double(), scale.double(), zero.double())
+        assert (got.double() - exact).abs().max() < 2e-2 * exact.abs().max()
+
+
+def test_an_activation_stays_with_the_product_that_it_is_of() -> None:
+    graph = graph_of(
+        lambda x, w, v: torch.tanh(x @ w.t()) @ v.t(), X, draw(256, 48), draw(64, 256, seed=1)
+    )
+    first, second = planned(graph).program.kernels
+    assert "tanh" in print_kernel(first)
+    assert "tanh" not in print_kernel(second)
+
+
+def test_factors_are_rounded_as_they_are_multiplied() -> None:
+    scale = draw(256, kind="bf16")
+    inputs = draw(32, 128, kind="bf16"), draw(128, 256, kind="bf16", seed=1), scale
+    graph = graph_of(lambda x, w, s: x @ (w * s), *inputs)
+    (kernel,) = planned(graph).program.kernels
+    assert "to(to(mul(" in print_kernel(kernel)

@@ -272,8 +272,13 @@ PROGRAMS = {
         1,
     ),
     "a weight that is widened": (
-        lambda x, w: x @ w.to(torch.bfloat16),
+        lambda x, w: x @ w.to(x.dtype),
         (bf16(40, 48), given("i8", 48, 80)),
+        1,
+    ),
+    "a weight that is unpacked": (
+        lambda x, w, s: x @ (w.to(x.dtype) * s),
+        (bf16(40, 48), given("i8", 48, 80), bf16(80)),
         1,
     ),
     "divided sums": (
@@ -298,11 +303,7 @@ def test_programs_of_products_agree_with_eager(name, tmp_path) -> None:
     assert any("device.dot(" in kernel.text for kernel in made.kernels)
     got = made(*(each.to(DEVICE) for each in inputs))
     known = function(*inputs)
-    wide = (
-        function(*(x.float() if x.is_floating_point() else x for x in inputs))
-        if (name != "a weight that is widened")
-        else inputs[0].float() @ inputs[1].float()
-    )
+    wide = function(*(x.float() if x.is_floating_point() else x for x in inputs))
     pairs = zip(got, *((r if isinstance(r, tuple) else (r,)) for r in (known, wide)), strict=True)
     for actual, like, expected in pairs:
         assert (actual.dtype, actual.shape) == (like.dtype, like.shape)

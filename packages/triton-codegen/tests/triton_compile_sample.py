@@ -13,7 +13,7 @@ import triton_kernels as kernels
 from test_triton_operations import _cases
 from triton_attention import Case, kernel_of
 from triton_checks import pointwise
-from triton_products import product, swiglu, with_bias_and_gelu
+from triton_products import product, swiglu, weight_of_bytes, with_bias_and_gelu
 
 from plait_ir_lowering import OPS, DType, Load, Op, TypeRule, Var
 from plait_scheduler import Kernel
@@ -67,6 +67,8 @@ SAMPLE: dict[str, Kernel] = {
     "product of tails": product(1000, 1001, 999),
     "product of batches": product(512, 512, 256, turned="right", batches=96),
     "product of bytes": product(4096, 4096, 4096, "i8", turned="right"),
+    "product of a weight of bytes": weight_of_bytes(16, 4096, 4096),
+    "product of 64-bit offsets": product(70_000, 40_000, 1024),
     "product f32": product(4096, 1024, 1024, "f32"),
     "product f32 in tf32": product(4096, 1024, 1024, "f32"),
     "product bias gelu": with_bias_and_gelu(8192, 3072, 768),

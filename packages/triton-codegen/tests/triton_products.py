@@ -84,6 +84,18 @@ p3: write bf16[{rows}, {columns}])
 """)
 
 
+def weight_of_bytes(rows: int, columns: int, terms: int) -> Kernel:
+    """A weight that is unpacked block by block."""
+    weight = "to(mul(to(p1[r0, i1], f32), to(p2[i1], f32)), bf16)"
+    return parse_kernel(f"""\
+kernel unpacked(p0: read bf16[{rows}, {terms}], p1: read i8[{terms}, {columns}], \
+p2: read bf16[{columns}], p3: write bf16[{rows}, {columns}])
+  for i0: {rows}, i1: {columns} inner r0: {terms}
+    reduce t0 = sum mul(to(p0[i0, r0], f32), to({weight}, f32))
+    outer store p3[i0, i1] = to(%t0, bf16)
+""")
+
+
 def program_of(function, *inputs: torch.Tensor, products: str = "*") -> Program:
     """The program of a function for a GPU, with its products as kernels; symbolic where sizes of
     the inputs are."""

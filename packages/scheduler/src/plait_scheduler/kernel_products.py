@@ -90,7 +90,8 @@ def multiply_in_kernels(
 def is_product(definition: Definition) -> bool:
     """Whether a definition is a call that multiplies matrices."""
     body = definition.body
-    return isinstance(body, ExternCall) and body.op in (*_PLAIN, *_ADDING) and body.out_variant
+    known = isinstance(body, ExternCall) and body.op in (*_PLAIN, *_ADDING)
+    return known and (body.overload, body.out_variant) == ("out", True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,8 +100,8 @@ def _planned(
     graph = slice_calls(graph, options, log)
     graph = pad_products(graph, options, log)
     graph = split_reductions(graph, options, log, sums)
-    wide = wide_values(graph, options, log)
-    graph = inline_producers(graph, options, log, wide)
+    wide = wide_values(graph, options, log, sums)
+    graph = inline_producers(graph, options, log, wide, sums)
     units = fuse(graph, options, log, sums)
     free = frozenset(graph.inputs[n].name for n in scratch)
     return assemble(graph, units, options, log, wide, free), log

@@ -16,11 +16,16 @@ from plait_triton_codegen.kernels.tiles import FULL_GRID, Tile, power_of_two
 
 LEAST_BLOCK = 16
 """What tensor cores multiply has at least as many rows and columns."""
+_ENOUGH = 3 * FULL_GRID // 8
+"""Programs that are enough: one for each of three quarters of the processors."""
 _LEAST_BYTES = 32
 """Bytes along the terms of a product that tensor cores take at least."""
 _NARROW = (
     Tile(128, 256, 8, False, 3, 64),
+    Tile(128, 256, 8, False, 4, 64),
+    Tile(256, 128, 8, False, 3, 64),
     Tile(128, 128, 8, False, 3, 64),
+    Tile(128, 128, 8, False, 4, 64),
     Tile(128, 128, 4, False, 3, 32),
     Tile(64, 256, 4, False, 3, 32),
     Tile(128, 64, 4, False, 3, 64),
@@ -52,8 +57,7 @@ _WIDE = (
 def product_tile(found: Product, *, tf32: bool, shared: int) -> Tile:
     """The block by rule; `shared` is the bytes of shared memory that a program may have."""
     fitting = product_tiles(found, tf32=tf32, shared=shared)
-    most = FULL_GRID // 2
-    return next((tile for tile in fitting if _programs(found, tile) >= most), fitting[-1])
+    return next((tile for tile in fitting if _programs(found, tile) >= _ENOUGH), fitting[-1])
 
 
 def product_tiles(found: Product, *, tf32: bool, shared: int) -> tuple[Tile, ...]:
