@@ -116,6 +116,15 @@ def test_loops_compute_what_calls_do(name) -> None:
         torch.testing.assert_close(actual, expected, rtol=rounding, atol=rounding)
 
 
+def test_bytes_are_added_as_integers() -> None:
+    left, right = (torch.randint(-128, 128, (64, 96), dtype=torch.int8) for _ in range(2))
+    graph = graph_of(lambda a, b: torch._int_mm(a, b.t()).float() * 0.5, left, right)
+    (kernel,) = planned(graph).program.kernels
+    assert "sum mul(to(p0[i0, r0], i32), to(p1[i1, r0], i32))" in print_kernel(kernel)
+    (got,) = load_python(render_python(planned(graph).program))([left, right])
+    torch.testing.assert_close(got.double(), (left.double() @ right.t().double()) * 0.5)
+
+
 def test_products_are_calls_by_rule() -> None:
     function, inputs, _ = CASES["linear"]
     assert "aten::mm" in print_program(planned(graph_of(function, *inputs), "").program)

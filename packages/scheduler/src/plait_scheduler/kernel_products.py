@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from types import MappingProxyType
 
 import torch
 
@@ -36,7 +37,6 @@ from plait_ir_lowering import (
     Var,
     as_index,
     rewrite,
-    score_dtype,
 )
 from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.domains import Substitution, at_position, move
@@ -45,8 +45,18 @@ from plait_utils import dataclass
 
 EVERY = "*"
 """Stands for all products, where the options name some."""
-_PLAIN, _ADDING = ("aten::mm", "aten::bmm"), ("aten::addmm", "aten::baddbmm")
-_MULTIPLIED = (DType.bf16, DType.f16, DType.f32)
+_ADDING = ("aten::addmm", "aten::baddbmm")
+_CALLS = frozenset(
+    (
+        *((op, "out", True) for op in ("aten::mm", "aten::bmm", *_ADDING)),
+        ("aten::_int_mm", "", False),
+    )
+)
+"""Operator and overload of what multiplies matrices, and whether it is given what it writes to."""
+_SUMS = MappingProxyType(
+    {DType.bf16: DType.f32, DType.f16: DType.f32, DType.f32: DType.f32, DType.i8: DType.i32}
+)
+"""By the type of factors, that in which their products are added."""
 _BLOCK = 64
 """Rows and columns that a program takes at least where sums are to be divided."""
 _SHORTEST_SUM = 512
@@ -90,8 +100,7 @@ def multiply_in_kernels(
 def is_product(definition: Definition) -> bool:
     """Whether a definition is a call that multiplies matrices."""
     body = definition.body
-    known = isinstance(body, ExternCall) and body.op in (*_PLAIN, *_ADDING)
-    return known and (body.overload, body.out_variant) == ("out", True)
+    return isinstance(body, ExternCall) and (body.op, body.overload, body.out_variant) in _CALLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +115,16 @@ class _Maker:
         """What a call computes as loops, or why there are none."""
         (buffer,), body = definition.buffers, definition.body
         assert isinstance(body, ExternCall)
-        if buffer.dtype not in _MULTIPLIED:
-            return f"kernels do not multiply matrices of {buffer.dtype}"
+        kind = self.buffers[self._factors(body)[0].buffer].dtype
+        if kind not in _SUMS:
+            return f"kernels do not multiply matrices of {kind}"
         dims = tuple(Var(f"i{n}", size) for n, size in enumerate(buffer.layout.size))
         place = [var.expr for var in dims]
         value = self._terms(body, place)
         sums = replace(
             buffer,
             name=_fresh(buffer.name, "sums", self.taken),
-            dtype=score_dtype(buffer.dtype),
+            dtype=_SUMS[kind],
             layout=Layout.of(buffer.layout.size),
         )
         made = self._finished(body, Load(sums.name, place, sums.dtype), place)
@@ -127,10 +137,15 @@ class _Maker:
             Definition((buffer,), finish, definition.origin),
         ]
 
+    def _factors(self, body: ExternCall) -> tuple[TensorRef, TensorRef]:
+        left, right = body.args[1:3] if body.op in _ADDING else body.args[:2]
+        assert isinstance(left, TensorRef)
+        assert isinstance(right, TensorRef)
+        return left, right
+
     def _terms(self, body: ExternCall, place: Sequence[IndexExpr]) -> tuple[Var, Value] | None:
         """What is summed up for an element of the result, and over which variable."""
-        left, right = (body.args[1:] if body.op in _ADDING else body.args)[:2]
-        assert isinstance(left, TensorRef)
+        left, right = self._factors(body)
         terms = Var("r0", self._layout(left).size[-1])
         factors = (
             self._element(left, [*place[:-1], terms.expr]),
@@ -138,7 +153,7 @@ class _Maker:
         )
         if factors[0] is None or factors[1] is None:
             return None
-        wide = score_dtype(factors[0].dtype)
+        wide = _SUMS[factors[0].dtype]
         return terms, Op("mul", [_cast(factors[0], wide), _cast(factors[1], wide)])
 
     def _finished(self, body: ExternCall, total: Load, place: Sequence[IndexExpr]) -> Value | None:
