@@ -13,6 +13,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import metadata
@@ -25,7 +26,7 @@ from plait_triton_codegen.kernels import Tile, product_choices, render_kernel
 from plait_triton_codegen.machine_code import kernel_jobs, machine_codes
 from plait_triton_codegen.options import TritonOptions
 from plait_triton_codegen.stored_program import target_of
-from plait_utils import DiskCache, get_logger, stable_hash, warn_once
+from plait_utils import DiskCache, get_logger, stable_hash, usable_processors, warn_once
 from plait_utils.interrupts import stop_if_interrupted
 
 _FORMAT = "1"
@@ -126,12 +127,24 @@ def tuned_on_device(
         if device.type == "cuda":
             _compile_at_once(one, choices, options, cache, target_of(device.index or 0))
         tensors = kernel_tensors(kernel, device)
-        runs: dict[Tile, Run] = {}
-        for tile in choices:
+
+        def ready(tile: Tile) -> Run | Exception:
             try:
-                run = partial(build(one, {kernel.name: tile}), *tensors)
+                return partial(build(one, {kernel.name: tile}), *tensors)
+            except Exception as error:  # of a compiler, or the driver
+                return error
+
+        # hosts in C++ are compiled side by side; what interprets kernels holds Python's lock
+        many = usable_processors() if device.type == "cuda" else 1
+        with ThreadPoolExecutor(many) as pool:
+            made = dict(zip(choices, pool.map(ready, choices), strict=True))
+        runs: dict[Tile, Run] = {}
+        for tile, run in made.items():
+            try:
+                if isinstance(run, Exception):
+                    raise run
                 run()
-            except (TritonCodegenError, RuntimeError) as error:  # too large for this device
+            except Exception as error:  # of Triton's or the driver: too large for this device
                 get_logger("triton").info("%s has no %s: %s", kernel.name, shown(tile), error)
                 continue
             runs[tile] = run
