@@ -16,6 +16,7 @@ from plait_utils import Profile, dataclass
 if TYPE_CHECKING:
     from plait_cpp_codegen import Tuned
     from plait_scheduler import Program
+    from plait_triton_codegen import TunedTile
 
 
 class Target(Enum):
@@ -42,7 +43,7 @@ class Built:
     cache_hit: bool = False
     library: str | None = None
     """The program's key in the cache, where what is there alone can run it."""
-    tuned: tuple[Tuned, ...] = ()
+    tuned: tuple[Tuned | TunedTile, ...] = ()
     """What timing its kernels has found, where that was asked for."""
     overwritten: frozenset[int] = frozenset()
     """The inputs in whose memory it computes what it needs for itself."""
@@ -125,7 +126,7 @@ def _build_triton(program: Program, options: CompileOptions, profile: Profile) -
     def told() -> str:
         return str(made.graphs) if made.graphs else f"no CUDA graphs: {made.graph_reason}"
 
-    facts = (made.run, made.source, None, made.cache_hit, made.library)
+    facts = (made.run, made.source, None, made.cache_hit, made.library, made.tuned)
     return Built(
         "triton",
         "Triton",

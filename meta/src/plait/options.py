@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from plait_scheduler import SchedulerOptions
     from plait_triton_codegen import TritonOptions
 
+_TIMED: dict[str, Any] = {"never_slower": True, "cpp.autotune": True, "triton.autotune": True}
 MODES: dict[str, dict[str, Any]] = {
     "default": {},
     # The C++ compiler takes 10 to 35% less time so; other stages have nothing that is optional.
     "fast-compile": {"cpp.fast_build": True},
     "reduce-overhead": {"cuda_graphs": True},
-    "max-autotune": {"never_slower": True, "cpp.autotune": True, "cuda_graphs": True},
-    "max-autotune-no-cudagraphs": {"never_slower": True, "cpp.autotune": True},
+    "max-autotune": {**_TIMED, "cuda_graphs": True},
+    "max-autotune-no-cudagraphs": _TIMED,
 }
 """The modes of `torch.compile` and `"fast-compile"`: the options that each chooses, where neither
 the caller nor the environment has."""
@@ -282,15 +283,18 @@ class CompileOptions(Settings):
         return _stage_options("cpp", CppOptions, self.cpp)
 
     def triton_options(self) -> TritonOptions:
-        """The Triton backend's options, over those of the environment. Raises BackendError where
-        that is not installed."""
+        """The Triton backend's options, over those of the environment; how torch multiplies f32 is
+        read here, and guards compare it. Raises BackendError where that is not installed."""
         try:
             from plait_triton_codegen import TritonOptions
         except ImportError as error:
             raise BackendError(
                 f"the Triton backend is not installed ({error})", hint="pip install plait[triton]"
             ) from error
-        return _stage_options("triton", TritonOptions, self.triton)
+        from plait_utils.precision import multiplies_in_tf32
+
+        usual = (("tf32", multiplies_in_tf32()),)
+        return _stage_options("triton", TritonOptions, (*usual, *self.triton))
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,10 +362,12 @@ def _in_mode(mode: str, settings: CompileOptions, options: object) -> CompileOpt
 _SAME = {
     "cpp.fast_build": {"fast_build", "optimization"},
     "cpp.autotune": {"autotune"},
+    "triton.autotune": {"autotune"},
 }
 _VARIABLES = {
     "cpp.fast_build": {"PLAIT_FAST_BUILD", "PLAIT_CXX_OPTIMIZATION"},
     "cpp.autotune": {"PLAIT_AUTOTUNE"},
+    "triton.autotune": {"PLAIT_AUTOTUNE"},
 }
 """The variables of the environment that say the same of a stage as an option that a mode chooses,
 or otherwise."""

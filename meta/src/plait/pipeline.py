@@ -31,6 +31,7 @@ from plait.collectives import (
     written_last,
 )
 from plait.freezing import frozen
+from plait.kernel_products import TimedProducts, may_time_products, timed_products
 from plait.late import Keeper, LateCompiler
 from plait.options import CompileOptions
 from plait.passes import before_grad, check_outputs, run_all, without_before_grad
@@ -419,7 +420,7 @@ def _generated(
         import plait_scheduler as scheduler
 
     variant, varied = BY_RULE, None
-    if may_vary(aten, options, written or {}):
+    if target is Target.BY_DEVICE and may_vary(aten, options, written or {}):
         with stages.stage("tune"):
             varied = _variant(aten, stages, target, options)
             variant = varied.variant
@@ -434,6 +435,13 @@ def _generated(
         # What is compared must not have changed its inputs already.
         scratch = aten.scratch if not options.verify and _writes_inputs(aten, target) else ()
         planned = options.scheduler_options(variant, scheduler.device_limits(loops))
+    products: tuple[TimedProducts, ...] = ()
+    if may_time_products(loops, target, options):
+        with stages.stage("tune"):
+            products = timed_products(loops, planned, options)
+            own = ",".join(name for each in products if each.is_own for name in each.names)
+            planned = replace(planned, kernel_products=own)
+    with stages.stage("schedule"):
         schedule = scheduler.plan(loops, options=planned, scratch=scratch)
     stages.keep(schedule=schedule)
     stages.dump("program.txt", lambda: scheduler.print_program(schedule.program))
@@ -452,7 +460,7 @@ def _generated(
     stages.keep(
         code=HostCode(
             *(built.backend, built.source, built.language, built.fallback_reason),
-            *(built.cache_hit, built.library, built.tuned, varied),
+            *(built.cache_hit, built.library, (*products, *built.tuned), varied),
             graphs=built.graphs,
             python_reason=built.python_reason,
         )

@@ -12,6 +12,7 @@ from plait_utils import Profile, dataclass
 if TYPE_CHECKING:
     from torch import fx
 
+    from plait.kernel_products import TimedProducts
     from plait.racing import Race
     from plait.trained import Trained
     from plait.variants import Varied
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from plait_fx_passes import AtenGraph, GraphDiff, Partition
     from plait_ir_lowering import Graph
     from plait_scheduler import Schedule
+    from plait_triton_codegen import TunedTile
 
 Runner: TypeAlias = Callable[..., Any]
 
@@ -61,7 +63,7 @@ class HostCode:
     cache_hit: bool
     library: str | None = None
     """Its key in the cache, where what is there alone can run it."""
-    tuned: tuple[Tuned, ...] = ()
+    tuned: tuple[Tuned | TunedTile | TimedProducts, ...] = ()
     """What timing its kernels has found, where that was asked for."""
     varied: Varied | None = None
     """Which of its operators are called instead of loops, or the other way round, by timing."""

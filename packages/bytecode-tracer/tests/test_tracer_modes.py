@@ -142,3 +142,17 @@ def test_whether_a_cuda_graph_is_captured_is_asked_once(
     monkeypatch.setattr(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     assert torch.equal(made(torch.ones(2)), torch.full((2,), 2.0))  # compiled anew
+
+
+def test_where_a_gpu_is_used_products_in_tf32_are_guarded(monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    before = torch.get_float32_matmul_precision()
+    made = compiled(lambda x: x @ x)
+    x = torch.ones(2, 2)
+    try:
+        for precision, count in (("highest", 1), ("high", 2), ("highest", 2), ("high", 2)):
+            torch.set_float32_matmul_precision(precision)
+            torch.testing.assert_close(made(x), x @ x)
+            assert len(made.entries) == count
+    finally:
+        torch.set_float32_matmul_precision(before)

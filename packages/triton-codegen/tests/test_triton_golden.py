@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import triton_kernels as kernels
 from triton_attention import Case, kernel_of
+from triton_products import product, swiglu, with_bias_and_gelu
 
 from plait_triton_codegen import TritonOptions, render_kernel
 
@@ -32,6 +33,10 @@ CASES = {
         kernel_of(Case("document", (2, 8, 8, 1000, 1000, 80, 80), spans=True)),
         None,
     ),
+    "product": (product(1000, 3072, 768, turned="right"), None),
+    "product_bias_gelu": (with_bias_and_gelu(8192, 3072, 768), None),
+    "product_batches": (product(512, 512, 64, "f32", batches=96), TritonOptions(tf32=True)),
+    "product_swiglu": (swiglu(4096, 8192, 2048), None),
     "embedding_backward": (kernels.embedding_backward(50257, 8192, 768, "bf16"), None),
     "running_sum": (kernels.running_sum(4096, 2048), None),
     "running_sum_looped": (kernels.running_sum(4096, 32768, "bf16"), None),

@@ -13,6 +13,7 @@ import triton_kernels as kernels
 from test_triton_operations import _cases
 from triton_attention import Case, kernel_of
 from triton_checks import pointwise
+from triton_products import product, swiglu, weight_of_bytes, with_bias_and_gelu
 
 from plait_ir_lowering import OPS, DType, Load, Op, TypeRule, Var
 from plait_scheduler import Kernel
@@ -59,8 +60,24 @@ SAMPLE: dict[str, Kernel] = {
         Case("document", (1, 8, 8, 4096, 4096, 64, 64), spans=True)
     ),
     "attention f32": kernel_of(Case("causal", (1, 8, 8, 4096, 4096, 128, 128), torch.float32)),
+    "product": product(8192, 2048, 8192),
+    "product turned": product(8192, 768, 2048, turned="left"),
+    "product both turned": product(768, 768, 8192, "f16", turned="left right"),
+    "product of few rows": product(16, 4096, 4096, turned="right"),
+    "product of tails": product(1000, 1001, 999),
+    "product of batches": product(512, 512, 256, turned="right", batches=96),
+    "product of bytes": product(4096, 4096, 4096, "i8", turned="right"),
+    "product of a weight of bytes": weight_of_bytes(16, 4096, 4096),
+    "product of 64-bit offsets": product(70_000, 40_000, 1024),
+    "product f32": product(4096, 1024, 1024, "f32"),
+    "product f32 in tf32": product(4096, 1024, 1024, "f32"),
+    "product bias gelu": with_bias_and_gelu(8192, 3072, 768),
+    "product swiglu": swiglu(4096, 8192, 2048),
     "attention of tails": kernel_of(Case("alibi", (2, 8, 8, 1000, 1003, 80, 40))),
 }
+
+TENSOR_CORES = ("wgmma.mma_async", "mma.sync", "tcgen05.mma")
+"""Instructions that multiply matrices."""
 
 
 def every_operation() -> dict[str, Kernel]:
@@ -88,6 +105,7 @@ def main(which: str, target: str) -> None:
     found = {}
     for name, kernel in chosen.items():
         options = TritonOptions(max_persistent=64) if name.endswith("in a loop") else None
+        options = TritonOptions(tf32=True) if name.endswith("in tf32") else options
         done = compile_kernel(render_kernel(kernel, options), target)
         found[name] = {
             "registers": done.registers,
@@ -96,6 +114,8 @@ def main(which: str, target: str) -> None:
             "warps": done.num_warps,
             "wide loads": done.ptx.count("ld.global.v4.b32"),
             "wide stores": done.ptx.count("st.global.v4.b32"),
+            "tensor cores": sum(done.ptx.count(name) for name in TENSOR_CORES),
+            "asynchronous copies": done.ptx.count("cp.async.cg"),
             "code": len(done.cubin),
         }
     print(json.dumps(found))

@@ -11,12 +11,14 @@ from plait.record import CompiledGraph, Outcome, PassFact
 from plait_utils import dataclass
 
 if TYPE_CHECKING:
+    from plait.kernel_products import TimedProducts
     from plait.reporting.roofline import KernelFact
     from plait.variants import Varied
     from plait.verifying import Difference
     from plait_cpp_codegen import Tuned
     from plait_fx_passes import ImageLayout, SavedTensor
     from plait_scheduler import Decision
+    from plait_triton_codegen import TunedTile
 
 STAGES = (
     *("trace", "aten", "joint", "passes", "partition"),
@@ -147,9 +149,10 @@ class GraphReport:
         return self.record.pieces
 
     @property
-    def tuned(self) -> tuple[Tuned, ...]:
+    def tuned(self) -> tuple[Tuned | TunedTile | TimedProducts, ...]:
         """What timing its kernels has found, in `mode="max-autotune"`: which choices, and by how
-        much they are faster than the rule's."""
+        much they are faster than the rule's; on GPUs which products of matrices are kernels rather
+        than calls, and in what blocks."""
         return () if self.record.code is None else self.record.code.tuned
 
     @property

@@ -17,6 +17,8 @@ from plait_scheduler import (
     extent_of,
 )
 
+_CPU = torch.device("cpu")
+
 
 def kernel_alone(program: Program, kernel: Kernel) -> Program:
     """A program of one launch, whose inputs are all of the kernel's buffers."""
@@ -37,15 +39,15 @@ def kernel_alone(program: Program, kernel: Kernel) -> Program:
     )
 
 
-def kernel_tensors(kernel: Kernel) -> list[torch.Tensor]:
+def kernel_tensors(kernel: Kernel, device: torch.device = _CPU) -> list[torch.Tensor]:
     """A tensor for each of a kernel's parameters, over memory of its own: floats are drawn, all
     other numbers are zeros. Its sizes are known."""
-    return [_tensor(param.layout, to_torch_dtype(param.dtype)) for param in kernel.params]
+    return [_tensor(param.layout, to_torch_dtype(param.dtype), device) for param in kernel.params]
 
 
-def _tensor(layout: Layout, dtype: torch.dtype) -> torch.Tensor:
+def _tensor(layout: Layout, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     size, stride = ([each.as_int() for each in part] for part in (layout.size, layout.stride))
-    memory = torch.zeros(extent_of(layout).as_int(), dtype=dtype)
+    memory = torch.zeros(extent_of(layout).as_int(), dtype=dtype, device=device)
     if dtype.is_floating_point and dtype.itemsize > 1:
-        memory.uniform_(0.1, 0.9, generator=torch.Generator().manual_seed(0))
+        memory.uniform_(0.1, 0.9, generator=torch.Generator(device).manual_seed(0))
     return memory.as_strided(size, stride, layout.offset.as_int())

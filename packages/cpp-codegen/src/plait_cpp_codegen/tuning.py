@@ -43,6 +43,8 @@ _MARGIN = 0.95
 
 K = TypeVar("K", bound=Hashable)
 Run = Callable[..., object]
+Clock = Callable[[Callable[[], object], int], float]
+"""The seconds that so many calls of something take."""
 BuildAlone = Callable[[Kernel, Choices], Run]
 
 
@@ -205,27 +207,31 @@ def _is_faster(ours: Sequence[float], rules: Sequence[float]) -> bool:
     return _ratio(ours, rules) < _MARGIN and agreeing * _ROUNDS >= _AGREEING * len(ours)
 
 
-def times_in_turns(runs: Mapping[K, Callable[[], object]]) -> dict[K, list[float]]:
-    """The seconds of one launch of each, round by round, in an order that turns about."""
-    counts = {each: _calls_that_take_a_while(run) for each, run in runs.items()}
+def times_in_turns(
+    runs: Mapping[K, Callable[[], object]], clock: Clock | None = None
+) -> dict[K, list[float]]:
+    """The seconds of one launch of each, round by round, in an order that turns about; by `clock`,
+    or the processor's."""
+    seconds = clock or _seconds
+    counts = {each: _calls_that_take_a_while(run, seconds) for each, run in runs.items()}
     found: dict[K, list[float]] = {each: [] for each in runs}
     for number in range(_ROUNDS):
         order = list(runs) if number % 2 == 0 else list(runs)[::-1]
         for each in order:
-            found[each].append(_seconds(runs[each], counts[each]) / counts[each])
+            found[each].append(seconds(runs[each], counts[each]) / counts[each])
         stop_if_interrupted()
     return found
 
 
 def _least_seconds(run: Callable[[], object]) -> float:
-    count = _calls_that_take_a_while(run)
+    count = _calls_that_take_a_while(run, _seconds)
     return min(_seconds(run, count) / count for _ in range(3))
 
 
-def _calls_that_take_a_while(run: Callable[[], object]) -> int:
+def _calls_that_take_a_while(run: Callable[[], object], seconds: Clock) -> int:
     run()
     calls = 1
-    while _seconds(run, calls) < _ROUND_SECONDS:
+    while seconds(run, calls) < _ROUND_SECONDS:
         calls *= 2
     return calls
 

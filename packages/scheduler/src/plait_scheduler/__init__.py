@@ -19,6 +19,7 @@ from plait_scheduler.memory import ArenaPlan, Lifetime, MemoryReport, memory_rep
 from plait_scheduler.nodes import EXPENSIVE
 from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.phases import Phase, phases, row_scratch
+from plait_scheduler.pieces import ProductPiece, product_pieces
 from plait_scheduler.program import (
     Access,
     Accumulate,
@@ -110,6 +111,7 @@ __all__ = [
     "Param",
     "PartStorage",
     "Phase",
+    "ProductPiece",
     "Program",
     "ProgramBuffer",
     "ProgramError",
@@ -149,6 +151,7 @@ __all__ = [
     "print_kernel",
     "print_program",
     "print_value",
+    "product_pieces",
     "render_python",
     "resolved",
     "row_scratch",

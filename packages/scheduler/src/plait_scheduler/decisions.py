@@ -22,6 +22,7 @@ class DecisionKind(Enum):
     SLICE = "computing in slices"
     ATTENTION = "attention in one kernel"
     PICK = "picking one element of a sum"
+    PRODUCT = "multiplying in a kernel"
     SPLIT = "reduction split"
     WIDEN = "keeping in f32"
     IN_PLACE = "in-place reuse"

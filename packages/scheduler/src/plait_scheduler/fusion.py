@@ -37,15 +37,21 @@ class Unit:
     group: Group | None
 
 
-def fuse(graph: Graph, options: SchedulerOptions, log: DecisionLog) -> list[Unit]:
-    """The units that carry out `graph`, in an order that respects dependencies."""
+def fuse(
+    graph: Graph,
+    options: SchedulerOptions,
+    log: DecisionLog,
+    sums: frozenset[str] = frozenset(),
+) -> list[Unit]:
+    """The units that carry out `graph`, in an order that respects dependencies; `sums` are
+    reductions that multiply matrices."""
     fuel, taken = log.fuel, len(log.decisions)
-    units = _fused(_Fuser(graph, options, log))
+    units = _fused(_Fuser(graph, options, log, sums))
     if sum(len(unit.places) for unit in units) == len(graph.definitions):
         return units
     # Groups that span others led around the search for cycles: anew, looking everywhere.
     log.fuel, log.decisions[taken:] = fuel, []
-    return _fused(_Fuser(graph, options, log, everywhere=True))
+    return _fused(_Fuser(graph, options, log, sums, everywhere=True))
 
 
 def _fused(fuser: _Fuser) -> list[Unit]:
@@ -65,6 +71,7 @@ class _Fuser:
     graph: Graph
     options: SchedulerOptions
     log: DecisionLog
+    sums: frozenset[str]
     everywhere: bool = False
     """Whether cycles are looked for behind both groups, too: a path may lead there and back through
     a group that begins before them."""
@@ -294,7 +301,21 @@ class _Fuser:
             obstacle = self._unfit_for_scatter(left, right)
             if obstacle is not None:
                 return obstacle
-        return self._bad_shape(left, right) or self._cycle(first, second)
+        products = self._unfit_for_products(left, right)
+        return products or self._bad_shape(left, right) or self._cycle(first, second)
+
+    def _unfit_for_products(self, left: Group, right: Group) -> str | None:
+        """Why two groups, of which one multiplies matrices, must stay apart."""
+        reduced = [
+            [m.node for m in group.members if m.node.kind is not None] for group in (left, right)
+        ]
+        sums = [node for part in reduced for node in part if node.name in self.sums]
+        most = self.options.max_sums
+        if not sums or most < 0:
+            return None
+        if len(sums) < sum(map(len, reduced)):
+            return "one multiplies matrices, and the other reduces something else"
+        return f"together they have more than {most} products" if len(sums) > most else None
 
     def _unfit_for_scatter(self, left: Group, right: Group) -> str | None:
         """Why two groups, one of which writes at computed places, must stay apart.

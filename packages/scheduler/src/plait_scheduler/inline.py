@@ -59,17 +59,24 @@ _THIN = 4
 """Most operations of what is rather computed anew than stored."""
 _SLIGHT = 16
 """What has fewer bytes by this factor is nothing beside a producer."""
+_BLOCK = 128
+"""Rows or columns that a kernel which multiplies matrices takes at once."""
 _IN_CACHE = 1 << 15
 """So many bytes stay in a core's cache, where storing them costs little."""
 
 
 def inline_producers(
-    graph: Graph, options: SchedulerOptions, log: DecisionLog, wide: frozenset[str] = frozenset()
+    graph: Graph,
+    options: SchedulerOptions,
+    log: DecisionLog,
+    wide: frozenset[str] = frozenset(),
+    sums: frozenset[str] = frozenset(),
 ) -> Graph:
-    """`graph` with cheap producers recomputed in their readers, those in `wide` not rounded."""
+    """`graph` with cheap producers recomputed in their readers, those in `wide` not rounded; `sums`
+    are reductions that multiply matrices block by block."""
     if not options.inline_producers:
         return graph
-    inliner = _Inliner(graph, options, log, wide)
+    inliner = _Inliner(graph, options, log, wide, sums)
     for place in range(len(graph.definitions)):
         inliner.consider_chain(place)
     while inliner.postponed:
@@ -84,10 +91,18 @@ class _Use:
 
     reader: Node
     load: Load
+    in_blocks: bool = False
+    """Whether what is read for a row, or a column, serves a block of the others."""
 
     @property
     def points(self) -> IndexExpr:
-        return points(self.reader.ranges + self.reader.reduced)
+        """At how many points the producer is computed."""
+        domain = self.reader.ranges + self.reader.reduced
+        if not self.in_blocks:
+            return points(domain)
+        used = {atom for at in self.load.index if isinstance(at, IndexExpr) for atom in atoms(at)}
+        others = points([var for var in domain if var not in used])
+        return points([var for var in domain if var in used]) * ((others + _BLOCK - 1) // _BLOCK)
 
 
 @dataclass(slots=True)
@@ -96,6 +111,7 @@ class _Inliner:
     options: SchedulerOptions
     log: DecisionLog
     wide: frozenset[str]
+    sums: frozenset[str]
     definitions: list[Definition] = field(init=False)
     nodes: list[Node | None] = field(init=False)
     buffers: dict[str, Buffer] = field(init=False)
@@ -216,12 +232,29 @@ class _Inliner:
         return self.definitions[place].buffers[0].name
 
     def _uses(self, producer: Node) -> Iterator[_Use]:
+        of_inputs: bool | None = None
         for place in self.readers.get(producer.name, {}):
             reader = self.nodes[place]
-            if reader is not None:
-                for load in reader.loads:
-                    if load.buffer == producer.name:
-                        yield _Use(reader, load)
+            if reader is None:
+                continue
+            in_blocks = reader.name in self.sums
+            if in_blocks and of_inputs is None:
+                of_inputs = self._is_of_inputs(producer)
+            for load in reader.loads:
+                if load.buffer == producer.name:
+                    yield _Use(reader, load, in_blocks and bool(of_inputs))
+
+    def _is_of_inputs(self, producer: Node) -> bool:
+        """Whether it is computed point by point of inputs alone, as a weight is of its bytes: what
+        is made by another kernel is rather finished there."""
+        for load in producer.loads:
+            place = self.producer.get(load.buffer)
+            maker = None if place is None else self.nodes[place]
+            if place is not None and (
+                maker is None or not maker.is_pointwise or not self._is_of_inputs(maker)
+            ):
+                return False
+        return True
 
     def _is_pointwise(self, use: _Use, producer: Node) -> bool:
         """Whether the reader's points correspond to the producer's one to one."""

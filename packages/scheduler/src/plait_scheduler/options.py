@@ -47,6 +47,13 @@ class SchedulerOptions(Settings):
     max_head_size: int = setting(
         -1, "most elements of a query or a value of an attention in one kernel; -1: any number"
     )
+    kernel_products: str = setting(
+        "",
+        "results of products of matrices that are loops and not calls, so that they are computed "
+        "with what surrounds them: names of buffers, separated by commas, or * for all; kernels "
+        "of GPUs multiply matrices block by block",
+    )
+    max_sums: int = setting(-1, "most products of matrices that one kernel sums up; -1: any number")
     keep_wide: bool = setting(
         True, "compute chains of bf16 and f16 operators in f32, rounding what is stored"
     )
@@ -121,6 +128,7 @@ def gpu_limits(processors: int = 132) -> dict[str, Any]:
         "attention_operands": True,
         "attention_spans": True,
         "max_head_size": 256,
+        "max_sums": 2,
         "most_result_bytes": 1 << 40,
         "slice_bytes": 1 << 27,
     }

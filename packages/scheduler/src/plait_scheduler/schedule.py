@@ -13,6 +13,7 @@ from plait_scheduler.attention import fuse_attention
 from plait_scheduler.decisions import Decision, DecisionLog, explain
 from plait_scheduler.fusion import fuse
 from plait_scheduler.inline import inline_producers
+from plait_scheduler.kernel_products import multiply_in_kernels
 from plait_scheduler.one_element import pick_elements
 from plait_scheduler.options import SchedulerOptions, gpu_limits
 from plait_scheduler.pad import pad_products
@@ -95,14 +96,15 @@ def _planned(
     log = DecisionLog(None if options.fuel < 0 else options.fuel)
     graph = copy_targets(graph)
     graph = fuse_attention(graph, options, log)
+    graph, sums = multiply_in_kernels(graph, options, log)
     graph = join_products(graph, options, log)
     graph = slice_calls(graph, options, log)
     graph = pad_products(graph, options, log)
     graph = pick_elements(graph, log)
-    graph = split_reductions(graph, options, log)
-    wide = wide_values(graph, options, log)
-    graph = inline_producers(graph, options, log, wide)
-    units = fuse(graph, options, log)
+    graph = split_reductions(graph, options, log, sums)
+    wide = wide_values(graph, options, log, sums)
+    graph = inline_producers(graph, options, log, wide, sums)
+    units = fuse(graph, options, log, sums)
     free = frozenset(graph.inputs[n].name for n in scratch)
     return assemble(graph, units, options, log, wide, free), log
 

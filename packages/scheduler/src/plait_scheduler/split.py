@@ -47,15 +47,27 @@ _MOST_CHUNKS = 4
 """How many times the chunks aimed for there may be."""
 
 
-def split_reductions(graph: Graph, options: SchedulerOptions, log: DecisionLog) -> Graph:
-    """`graph` with large reductions to few elements in two stages."""
+def split_reductions(
+    graph: Graph,
+    options: SchedulerOptions,
+    log: DecisionLog,
+    sums: frozenset[str] = frozenset(),
+) -> Graph:
+    """`graph` with large reductions to few elements in two stages, but for those in `sums`, of
+    products of matrices, which are divided already where that is worth it."""
     if not options.split_reductions:
         return graph
     layouts = {b.name: b.layout for b in graph.inputs}
     layouts |= {b.name: b.layout for d in graph.definitions for b in d.buffers}
     deviations = squared_deviations(graph) if options.longest_chunk else {}
     splitter = _Splitter(options, log, layouts, deviations, set(layouts))
-    parts = [part for definition in graph.definitions for part in splitter.parts(definition)]
+    parts = [
+        part
+        for definition in graph.definitions
+        for part in (
+            (definition,) if definition.buffers[0].name in sums else splitter.parts(definition)
+        )
+    ]
     return replace(graph, definitions=tuple(parts))
 
 

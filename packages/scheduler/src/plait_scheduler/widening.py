@@ -52,8 +52,14 @@ _ORDERING = frozenset(("maximum", "minimum"))
 _COMBINING = frozenset((ReductionKind.SUM, ReductionKind.PROD))
 
 
-def wide_values(graph: Graph, options: SchedulerOptions, log: DecisionLog) -> frozenset[str]:
-    """The buffers of bf16 and f16 that need not be rounded where they are not stored."""
+def wide_values(
+    graph: Graph,
+    options: SchedulerOptions,
+    log: DecisionLog,
+    sums: frozenset[str] = frozenset(),
+) -> frozenset[str]:
+    """The buffers of bf16 and f16 that need not be rounded where they are not stored; `sums` are
+    reductions that multiply matrices, of 16 bits where their factors are."""
     if not options.keep_wide:
         return frozenset()
     narrow = {
@@ -63,7 +69,7 @@ def wide_values(graph: Graph, options: SchedulerOptions, log: DecisionLog) -> fr
     }
     if not narrow:
         return frozenset()
-    readings = _readings(graph, narrow)
+    readings = _readings(graph, narrow, sums)
     found: set[str] = set()
     for name, value in narrow.items():
         if _is_rounded(value) or any(load.buffer in found for load in _moved(value)):
@@ -140,7 +146,7 @@ def _obstacle(readings: _Readings) -> str | None:
     return readings.alone if readings.alone and readings.count > 1 else None
 
 
-def _readings(graph: Graph, names: Collection[str]) -> dict[str, _Readings]:
+def _readings(graph: Graph, names: Collection[str], sums: frozenset[str]) -> dict[str, _Readings]:
     found = {name: _Readings() for name in names}
     for name in final_reads(graph):
         if name in found:
@@ -149,9 +155,11 @@ def _readings(graph: Graph, names: Collection[str]) -> dict[str, _Readings]:
         read = [name for name in reads_of(definition) if name in found]
         if not read:
             continue
-        if not isinstance(definition.body, Pointwise | Reduction):
+        reader = definition.buffers[0].name
+        if reader in sums or not isinstance(definition.body, Pointwise | Reduction):
+            how = "multiplies it as it is" if reader in sums else "is not computed point by point"
             for name in read:
-                found[name].refused = f"{definition.buffers[0].name} is not computed point by point"
+                found[name].refused = f"{reader} {how}"
             continue
         _Reader(definition, definition.body, found).note()
     return found

@@ -12,6 +12,7 @@ from plait_triton_codegen.errors import (
 from plait_triton_codegen.kernels import Tile, TritonKernelSource, render_kernel, triton_kernel
 from plait_triton_codegen.options import TritonOptions
 from plait_triton_codegen.stored_program import DEVICE_PROGRAM, load_stored
+from plait_triton_codegen.tuning import TunedTile, device_clock, device_key
 from plait_triton_codegen.workers import prepare
 
 __all__ = [
@@ -24,10 +25,13 @@ __all__ = [
     "TritonExecutable",
     "TritonKernelSource",
     "TritonOptions",
+    "TunedTile",
     "UnsupportedKernelError",
     "__version__",
     "build",
     "compile_kernel",
+    "device_clock",
+    "device_key",
     "load_stored",
     "prepare",
     "render_kernel",

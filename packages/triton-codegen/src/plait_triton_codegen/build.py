@@ -14,6 +14,7 @@ from plait_scheduler import Kernel, Launch, Program, RenderedKernel, render_pyth
 from plait_triton_codegen.kernels import (
     COMMON_SHARED_BYTES,
     HostKernel,
+    Tile,
     TritonKernelSource,
     host_kernel,
 )
@@ -24,6 +25,7 @@ from plait_utils import DiskCache, Profile, warn_once
 if TYPE_CHECKING:
     from plait_cpp_codegen import DeviceGraphs
     from plait_triton_codegen.native import NativeHost
+    from plait_triton_codegen.tuning import TunedTile
 
 Runner: TypeAlias = Callable[..., tuple[object, ...]]
 
@@ -57,6 +59,8 @@ class TritonExecutable:
     """Whether its native host came from the cache."""
     graphs: DeviceGraphs | None = field(default=None, repr=False)
     """Its CUDA graphs, where the option `cuda_graphs` is on and C++ launches the kernels."""
+    tuned: tuple[TunedTile, ...] = ()
+    """What timing its products of matrices has found, with the option `autotune`."""
 
     @property
     def graph_reason(self) -> str | None:
@@ -93,12 +97,38 @@ def build(
     """
     chosen = options or TritonOptions.from_env()
     timer, store = profile or Profile(), cache or DiskCache()
+    program = _by_place(program)
+    tuned: tuple[TunedTile, ...] = ()
+    if chosen.autotune:
+        from plait_triton_codegen.tuning import tuned_on_device
+
+        with timer.phase("tune"):
+            plain = replace(chosen, autotune=False, cuda_graphs=False)
+            tuned = tuned_on_device(
+                program,
+                plain,
+                _shared_bytes(program),
+                store,
+                lambda one, tiles: built(one, plain, store, Profile(), tiles),
+            )
+    tiles = {each.kernel: each.tile for each in tuned}
+    return replace(built(program, chosen, store, timer, tiles), tuned=tuned)
+
+
+def built(
+    program: Program,
+    chosen: TritonOptions,
+    store: DiskCache,
+    timer: Profile,
+    tiles: Mapping[str, Tile],
+) -> TritonExecutable:
+    """The same, with these tiles for kernels by name, and those by rule for others."""
     with timer.phase("triton render"):
-        program = _by_place(program)
         mixed = _mixed(program)
         shared = _shared_bytes(program)
         rendered = [
-            _rendered(kernel, kernel.name in mixed, chosen, shared) for kernel in program.kernels
+            _rendered(kernel, kernel.name in mixed, chosen, shared, tiles.get(kernel.name))
+            for kernel in program.kernels
         ]
         sources = {k.name: text for k, text in zip(program.kernels, rendered, strict=True)}
         source = render_python(program, lambda kernel: sources[kernel.name].rendered)
@@ -198,12 +228,16 @@ def _shared_bytes(program: Program) -> int:
 
 
 def _rendered(
-    kernel: Kernel, is_mixed: bool, options: TritonOptions, shared_bytes: int
+    kernel: Kernel,
+    is_mixed: bool,
+    options: TritonOptions,
+    shared_bytes: int,
+    tile: Tile | None = None,
 ) -> HostKernel:
     """A kernel where its buffers are: on the CPU beside a GPU, as torch operations."""
     if kernel.name.endswith(_ON_CPU):
         return HostKernel(torch_kernel(kernel), None)
-    host = host_kernel(kernel, options, shared_bytes=shared_bytes)
+    host = host_kernel(kernel, options, tile=tile, shared_bytes=shared_bytes)
     if not is_mixed or host.source is None:
         return host
     plain = host.rendered

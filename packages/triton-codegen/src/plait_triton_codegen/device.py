@@ -145,6 +145,16 @@ def dot(a, b, sums, precision: tl.constexpr):
 
 
 @triton.jit
+def grouped(place, rows, columns, group: tl.constexpr):
+    """The row and the column of blocks that a program computes: `group` rows of them, column by
+    column, then the next rows. Programs that run side by side then read few rows and columns."""
+    first = place // (group * columns) * group
+    height = tl.minimum(rows - first, group)
+    place = place % (group * columns)
+    return first + place % height, place // height
+
+
+@triton.jit
 def fast_reciprocal(x):
     """Within 1 ulp; 0 instead of subnormal numbers."""
     return tl.inline_asm_elementwise(

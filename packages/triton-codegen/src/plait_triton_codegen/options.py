@@ -27,6 +27,12 @@ class TritonOptions(Settings):
     tf32: bool = setting(
         False, "multiply f32 matrices in kernels by their first 11 bits, as tensor cores do"
     )
+    autotune: bool = setting(
+        False,
+        "time the blocks that each product of matrices can be computed in, on its own shapes, and "
+        "keep what is fastest, which the disk cache remembers",
+        env="PLAIT_AUTOTUNE",
+    )
     fallback: bool = setting(True, "run a kernel that Triton cannot express with torch operations")
     native_host: bool = setting(
         True,

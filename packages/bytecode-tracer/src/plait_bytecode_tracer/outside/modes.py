@@ -18,6 +18,7 @@ from plait_bytecode_tracer.outside.mode_reads import (
 )
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.ambient import AUTOCAST_DEVICES, bound
+from plait_utils.precision import multiplies_in_tf32
 
 
 def guard_modes(state: TraceState) -> None:
@@ -33,9 +34,13 @@ def guard_modes(state: TraceState) -> None:
         ("hooks of saved tensors", has_saved_tensor_hooks),
         ("forward-mode differentiation", forward_level),
     )
-    # What combines in any order on a GPU is compiled so.
+    # What combines in any order on a GPU is compiled so, and what multiplies by first bits.
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch has no types for it
-        modes = (*modes, ("deterministic algorithms", torch._C._get_deterministic_algorithms))
+        modes = (
+            *modes,
+            ("deterministic algorithms", torch._C._get_deterministic_algorithms),
+            ("products in tf32", multiplies_in_tf32),
+        )
     for text, function in modes:
         value = function()
         quick = _QUICK.get(function)

@@ -1,7 +1,12 @@
 """Kernels of a program as Triton source."""
 
 from plait_triton_codegen.kernels.attention_blocks import COMMON_SHARED_BYTES
-from plait_triton_codegen.kernels.render import host_kernel, render_kernel, triton_kernel
+from plait_triton_codegen.kernels.render import (
+    host_kernel,
+    product_choices,
+    render_kernel,
+    triton_kernel,
+)
 from plait_triton_codegen.kernels.source import HostKernel, TritonKernelSource
 from plait_triton_codegen.kernels.tiles import Tile
 
@@ -11,6 +16,7 @@ __all__ = [
     "Tile",
     "TritonKernelSource",
     "host_kernel",
+    "product_choices",
     "render_kernel",
     "triton_kernel",
 ]

@@ -52,6 +52,7 @@ from plait_triton_codegen.kernels.attention_scores import (
     varies,
 )
 from plait_triton_codegen.kernels.operations import TRITON_DTYPES
+from plait_triton_codegen.kernels.source import BlocksText
 from plait_triton_codegen.kernels.space import FlatKernel, fits, fresh, needs_64_bits, taken_names
 from plait_triton_codegen.kernels.tiles import Tile, power_of_two
 from plait_triton_codegen.kernels.values import Term, ValueWriter
@@ -69,16 +70,6 @@ def attention_of(kernel: Kernel) -> Attend | None:
     """The attention that a kernel is, if it is one."""
     (statement, *_) = kernel.statements or (None,)
     return statement if isinstance(statement, Attend) else None
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionText:
-    """What is rendered of an attention, for a launcher and a signature to be added."""
-
-    lines: list[str]
-    tile: Tile
-    blocks: tuple[tuple[IndexExpr, int], ...]
-    checks: int
 
 
 @dataclass(slots=True)
@@ -127,7 +118,7 @@ class AttentionWriter:
         self.chosen = self._tile()
         self.writer = ValueWriter(flat, self.exact, self.options.check_indices, {}, taken)
 
-    def text(self) -> AttentionText:
+    def text(self) -> BlocksText:
         """The body of the kernel's function."""
         writer, names, chosen = self.writer, self.names, self.chosen
         head = self._points()
@@ -145,7 +136,7 @@ class AttentionWriter:
         self._finish(bases[3])
         blocks = ((self.batch.extent, 1), (self.row.extent, chosen.xblock))
         lines = [f"    {line}" for line in [*head, *writer.prologue]] + self.lines
-        return AttentionText(lines, chosen, blocks, len(writer.checked))
+        return BlocksText(lines, chosen, blocks, len(writer.checked))
 
     def _require_supported(self) -> None:
         """Raises UnsupportedKernelError for what has no kernel."""

@@ -56,8 +56,8 @@ def launcher_of(kernel: Kernel, blocks: Blocks, tile: Tile, has_inner: bool, che
     if checks:
         head = [f"{name}_errors = IndexErrors({checks})", "", ""]
         passed.append(f"{name}_errors.on({first}.device)")
-    constants = [f"XBLOCK={tile.xblock}"]
-    constants += [f"RBLOCK={tile.rblock}"] if has_inner else []
+    values = tile.constants if has_inner else {"XBLOCK": tile.xblock}
+    constants = [f"{constant}={value}" for constant, value in values.items()]
     call = ", ".join([*passed, *constants, f"num_warps={tile.num_warps}", FUSION])
     lines += [f"    with on_device({first}):", f"        {name}[({grid},)]({call})"]
     if checks:

@@ -27,6 +27,9 @@ from plait_triton_codegen.kernels.launchers import function_head, launcher_of, s
 from plait_triton_codegen.kernels.literals import cast
 from plait_triton_codegen.kernels.loops import Loop, loops
 from plait_triton_codegen.kernels.operations import TRITON_DTYPES, kind_of
+from plait_triton_codegen.kernels.product_blocks import product_tile, product_tiles
+from plait_triton_codegen.kernels.product_writer import ProductWriter
+from plait_triton_codegen.kernels.products import Product, product_of
 from plait_triton_codegen.kernels.reductions import ReductionRule, reduction_rule
 from plait_triton_codegen.kernels.scans import (
     first_states,
@@ -41,13 +44,15 @@ from plait_triton_codegen.kernels.scatters import (
     in_any_order,
     is_scatter,
 )
-from plait_triton_codegen.kernels.source import IMPORTS, HostKernel, TritonKernelSource
-from plait_triton_codegen.kernels.space import FlatKernel, flatten, fresh, taken_names
-from plait_triton_codegen.kernels.tiles import (
-    ONLINE_STAGES,
-    Tile,
-    choose_tile,
+from plait_triton_codegen.kernels.source import (
+    IMPORTS,
+    BlocksText,
+    HostKernel,
+    TritonKernelSource,
 )
+from plait_triton_codegen.kernels.space import FlatKernel, flatten, fresh, taken_names
+from plait_triton_codegen.kernels.stores import store
+from plait_triton_codegen.kernels.tiles import ONLINE_STAGES, Tile, choose_tile
 from plait_triton_codegen.kernels.values import Term, ValueWriter
 from plait_triton_codegen.options import TritonOptions
 from plait_utils import get_logger
@@ -70,12 +75,16 @@ def render_kernel(
     atomic operation, and rows that do not fit in registers and are overwritten before their last
     use.
     """
+    chosen = options or TritonOptions()
     attend = attention_of(kernel)
     if attend is not None:
-        return _attention(kernel, attend, options or TritonOptions(), tile, shared_bytes)
+        return _attention(kernel, attend, chosen, tile, shared_bytes)
+    found = product_of(kernel)
+    if found is not None:
+        return _product(kernel, found, chosen, tile, shared_bytes)
     if is_scatter(kernel):
         kernel = in_any_order(kernel)
-    return _Renderer(kernel, options or TritonOptions(), tile).source()
+    return _Renderer(kernel, chosen, tile).source()
 
 
 def _attention(
@@ -83,8 +92,37 @@ def _attention(
 ) -> TritonKernelSource:
     exact = _is_exact(kernel, options)
     text = AttentionWriter(kernel, attend, options, exact, tile, shared_bytes).text()
+    return _of_blocks(kernel, text)
+
+
+def _product(
+    kernel: Kernel, found: Product, options: TritonOptions, tile: Tile | None, shared_bytes: int
+) -> TritonKernelSource:
+    """Raises UnsupportedKernelError for a type that Triton does not have."""
+    for param in kernel.params:
+        kind_of(param.dtype)
+    exact = _is_exact(kernel, options)
+    chosen = tile or product_tile(found, tf32=options.tf32, shared=shared_bytes)
+    return _of_blocks(kernel, ProductWriter(kernel, found, options, exact, chosen).text())
+
+
+def product_choices(
+    kernel: Kernel, options: TritonOptions, *, shared_bytes: int = COMMON_SHARED_BYTES
+) -> tuple[Tile, ...]:
+    """The tiles to choose from for a product of matrices, the rule's first; none for kernels that
+    are no such product."""
+    found = product_of(kernel)
+    if found is None:
+        return ()
+    rule = product_tile(found, tf32=options.tf32, shared=shared_bytes)
+    others = product_tiles(found, tf32=options.tf32, shared=shared_bytes)
+    return tuple(dict.fromkeys((rule, *others)))
+
+
+def _of_blocks(kernel: Kernel, text: BlocksText) -> TritonKernelSource:
+    """The source of a kernel that writes its own loops."""
     signature = signature_of(kernel, text.checks)
-    lines = [*function_head(kernel, signature, ["XBLOCK", "RBLOCK"]), *text.lines]
+    lines = [*function_head(kernel, signature, [*text.tile.constants]), *text.lines]
     launcher = launcher_of(kernel, text.blocks, text.tile, True, text.checks)
     body = "\n".join(lines) + "\n"
     return TritonKernelSource(
@@ -99,15 +137,20 @@ def _is_exact(kernel: Kernel, options: TritonOptions) -> bool:
 
 
 def host_kernel(
-    kernel: Kernel, options: TritonOptions, *, shared_bytes: int = COMMON_SHARED_BYTES
+    kernel: Kernel,
+    options: TritonOptions,
+    *,
+    tile: Tile | None = None,
+    shared_bytes: int = COMMON_SHARED_BYTES,
 ) -> HostKernel:
-    """`kernel` for the host program, on a device with so much shared memory for a program.
+    """`kernel` for the host program, on a device with so much shared memory for a program; in
+    blocks of `tile`, or by rule.
 
     A kernel that Triton cannot express runs as torch operations, with a warning, unless
     `options.fallback` is off.
     """
     try:
-        source = render_kernel(kernel, options, shared_bytes=shared_bytes)
+        source = render_kernel(kernel, options, tile=tile, shared_bytes=shared_bytes)
     except UnsupportedKernelError as error:
         if not options.fallback:
             raise
@@ -193,20 +236,14 @@ class _Renderer:
         if isinstance(statement, Let):
             writer.name(statement.name, statement.value)
             return
-        term = writer.write(statement.value)
-        param = next(p for p in self.kernel.params if p.name == statement.param)
         inner = self.flat.tiled or statement.domain is Domain.INNER
         domain = _BOTH if inner else frozenset("x")
-        if statement.kind is not None:
-            self._combine(statement, term, param, domain)
+        if statement.kind is None:
+            store(writer, self.kernel, statement, domain)
             return
-        offset = writer.index(param.layout.linear(statement.plain_index))
-        mask = writer.mask(domain)
-        needed = domain & (term.axes | (mask.axes if mask else frozenset()))
-        whole = bool(needed - offset.axes) or not offset.axes
-        pointer = writer.pointer(param.name, offset, domain if whole else frozenset())
-        guard = f", {mask.text}" if mask else ""
-        writer.lines.append(f"tl.store({pointer}, {term.text}{guard})")
+        term = writer.write(statement.value)
+        param = next(p for p in self.kernel.params if p.name == statement.param)
+        self._combine(statement, term, param, domain)
 
     def _combine(self, store: Store, term: Term, param: Param, domain: frozenset[str]) -> None:
         """A line that combines a value with what is at its place, at each point of its own."""

@@ -21,6 +21,17 @@ FUSION = "enable_fp_fusion=False"
 
 
 @dataclass(frozen=True, slots=True)
+class BlocksText:
+    """What is rendered of a kernel that writes its own loops over blocks, for a launcher and a
+    signature to be added."""
+
+    lines: list[str]
+    tile: Tile
+    blocks: tuple[tuple[IndexExpr, int], ...]
+    checks: int
+
+
+@dataclass(frozen=True, slots=True)
 class TritonKernelSource:
     """A kernel as Triton source."""
 
@@ -42,7 +53,7 @@ class TritonKernelSource:
     def constants(self) -> dict[str, int]:
         """Values of the compile-time arguments."""
         if "RBLOCK" in self.text:
-            return {"XBLOCK": self.tile.xblock, "RBLOCK": self.tile.rblock}
+            return self.tile.constants
         return {"XBLOCK": self.tile.xblock}
 
     @property

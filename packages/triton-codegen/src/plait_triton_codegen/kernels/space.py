@@ -106,8 +106,8 @@ def flatten(kernel: Kernel) -> FlatKernel:
         along, turned = axes
         others = tuple(var for var in outer if var not in axes)
         outer, across = (*others, along), (turned,)
-    x, x_places = _flat(fresh("x", taken), outer)
-    r, r_places = _flat(fresh("r", taken), across)
+    x, x_places = flat_variable(fresh("x", taken), outer)
+    r, r_places = flat_variable(fresh("r", taken), across)
     places = {**x_places, **r_places}
 
     def index(expr: IndexExpr) -> IndexExpr:
@@ -175,7 +175,8 @@ def fresh(name: str, taken: set[str]) -> str:
     return name
 
 
-def _flat(name: str, variables: Sequence[Var]) -> tuple[Var, dict[Atom, IndexExpr]]:
+def flat_variable(name: str, variables: Sequence[Var]) -> tuple[Var, dict[Atom, IndexExpr]]:
+    """One variable over the points of several, and these in terms of it."""
     flat = Var(name, product([var.extent for var in variables]))
     places: dict[Atom, IndexExpr] = {}
     step = as_index(1)

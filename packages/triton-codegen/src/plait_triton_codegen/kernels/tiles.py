@@ -63,6 +63,14 @@ class Tile:
     persistent: bool
     stages: int = 0
     """Turns of a loop whose loads are on their way at the same time; 0 where Triton may choose."""
+    kblock: int = 0
+    """Terms of a product of matrices that a turn multiplies, where `rblock` are its columns."""
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """The compile-time arguments of a kernel with an inner domain."""
+        named = {"XBLOCK": self.xblock, "RBLOCK": self.rblock}
+        return {**named, "KBLOCK": self.kblock} if self.kblock else named
 
 
 def choose_tile(flat: FlatKernel, options: TritonOptions) -> Tile:

@@ -91,6 +91,11 @@ class ValueWriter:
     """Quotients of exponentials and their sum."""
     read_again: frozenset[Load] = frozenset()
     """Loads of the current loop that a later one performs again."""
+    blocks: tuple[tuple[str, str], ...] = (("x", "XBLOCK"), ("r", "RBLOCK"))
+    """The axes in the order that blocks have, and how long they are."""
+    is_factor: bool = False
+    """Whether values are what a product multiplies: 0 behind the ends, and kept in caches for the
+    programs that read it too."""
     count: int = 0
 
     def __post_init__(self) -> None:
@@ -141,7 +146,7 @@ class ValueWriter:
         """The block shape of a value that varies along `axes`."""
         if self.flat.r is None:
             return "[XBLOCK]"
-        return f"[{'XBLOCK' if 'x' in axes else '1'}, {'RBLOCK' if 'r' in axes else '1'}]"
+        return f"[{', '.join(block if axis in axes else '1' for axis, block in self.blocks)}]"
 
     def pointer(self, param: str, offset: Term, axes: frozenset[str]) -> str:
         """`param + offset` as a block along at least `axes`."""
@@ -339,11 +344,13 @@ class ValueWriter:
         needed = frozenset[str]() if mask is None else mask.axes
         pointer = self.pointer(param.name, place, needed)
         arguments = [pointer, *([mask.text] if mask else []), *self._eviction(load, axes | needed)]
+        if mask and self.is_factor:
+            arguments.append("0")
         return Term(f"tl.load({', '.join(arguments)})", axes | needed)
 
     def _eviction(self, load: Load, axes: frozenset[str]) -> list[str]:
         """What the caches should do with a part of a long row."""
-        if self.inside is None or axes != {"x", "r"}:
+        if self.inside is None or self.is_factor or axes != {"x", "r"}:
             return []
         policy = "evict_last" if load in self.read_again else "evict_first"
         return [f'eviction_policy="{policy}"']

@@ -1,0 +1,271 @@
+"""Products of matrices as loops, which kernels of GPUs' own carry out with what surrounds them.
+
+A call multiplies matrices that lie in memory and writes what it makes to memory. As a reduction it
+joins what reads it, by the usual rules: a bias, an activation, a residual is added while the sums
+are in registers. Back ends for GPUs find in such a kernel that it multiplies matrices. Whether that
+is faster depends on both kernels: calls stay unless the options name their results.
+
+Where few blocks of a result have long sums, these are divided: partial sums are added behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from types import MappingProxyType
+
+import torch
+
+from plait_ir_lowering import (
+    Buffer,
+    Const,
+    Definition,
+    DType,
+    ExternArg,
+    ExternCall,
+    Graph,
+    IndexExpr,
+    Layout,
+    Load,
+    Op,
+    Pointwise,
+    Reduction,
+    ReductionKind,
+    TensorRef,
+    Value,
+    Var,
+    as_index,
+    rewrite,
+)
+from plait_scheduler.decisions import DecisionKind, DecisionLog
+from plait_scheduler.domains import Substitution, at_position, move
+from plait_scheduler.options import SchedulerOptions
+from plait_utils import dataclass
+
+EVERY = "*"
+"""Stands for all products, where the options name some."""
+_ADDING = ("aten::addmm", "aten::baddbmm")
+_CALLS = frozenset(
+    (
+        *((op, "out", True) for op in ("aten::mm", "aten::bmm", *_ADDING)),
+        ("aten::_int_mm", "", False),
+    )
+)
+"""Operator and overload of what multiplies matrices, and whether it is given what it writes to."""
+_SUMS = MappingProxyType(
+    {DType.bf16: DType.f32, DType.f16: DType.f32, DType.f32: DType.f32, DType.i8: DType.i32}
+)
+"""By the type of factors, that in which their products are added."""
+_BLOCK = 64
+"""Rows and columns that a program takes at least where sums are to be divided."""
+_SHORTEST_SUM = 512
+"""Terms of a part of a sum at least."""
+_UNIT = 64
+"""Parts of sums have a multiple of so many terms."""
+_MOST_BLOCKS = 4
+"""Of divided sums there are at most so many blocks for each two processors: `options` say how many
+points a reduction is to have for half of these."""
+
+
+def multiply_in_kernels(
+    graph: Graph, options: SchedulerOptions, log: DecisionLog
+) -> tuple[Graph, frozenset[str]]:
+    """`graph` with the chosen calls as loops, and the names of the sums that these are."""
+    if not options.kernel_products:
+        return graph, frozenset()
+    chosen = frozenset(name.strip() for name in options.kernel_products.split(","))
+    buffers = {b.name: b for b in graph.inputs}
+    buffers |= {b.name: b for d in graph.definitions for b in d.buffers}
+    maker = _Maker(buffers, options, set(buffers))
+    definitions: list[Definition] = []
+    sums: set[str] = set()
+    for definition in graph.definitions:
+        name = definition.buffers[0].name
+        if not is_product(definition) or not ({name, EVERY} & chosen):
+            definitions.append(definition)
+            continue
+        made = maker.loops(definition)
+        obstacle = made if isinstance(made, str) else None
+        reason = "it is to be computed with what surrounds it"
+        if log.settle(DecisionKind.PRODUCT, (name, ""), obstacle, reason):
+            assert not isinstance(made, str)
+            definitions += made
+            sums |= {d.buffers[0].name for d in made if isinstance(d.body, Reduction)}
+        else:
+            definitions.append(definition)
+    return replace(graph, definitions=tuple(definitions)), frozenset(sums)
+
+
+def is_product(definition: Definition) -> bool:
+    """Whether a definition is a call that multiplies matrices."""
+    body = definition.body
+    return isinstance(body, ExternCall) and (body.op, body.overload, body.out_variant) in _CALLS
+
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """Makes loops of calls."""
+
+    buffers: Mapping[str, Buffer]
+    options: SchedulerOptions
+    taken: set[str]
+
+    def loops(self, definition: Definition) -> list[Definition] | str:
+        """What a call computes as loops, or why there are none."""
+        (buffer,), body = definition.buffers, definition.body
+        assert isinstance(body, ExternCall)
+        kind = self.buffers[self._factors(body)[0].buffer].dtype
+        if kind not in _SUMS:
+            return f"kernels do not multiply matrices of {kind}"
+        dims = tuple(Var(f"i{n}", size) for n, size in enumerate(buffer.layout.size))
+        place = [var.expr for var in dims]
+        value = self._terms(body, place)
+        sums = replace(
+            buffer,
+            name=_fresh(buffer.name, "sums", self.taken),
+            dtype=_SUMS[kind],
+            layout=Layout.of(buffer.layout.size),
+        )
+        made = self._finished(body, Load(sums.name, place, sums.dtype), place)
+        if value is None or made is None:
+            return "a factor or what is added to it lies in memory in parts"
+        finish = Pointwise(dims, _cast(made, buffer.dtype))
+        stages = self._stages(sums, dims, *value)
+        return [
+            *(replace(each, origin=definition.origin) for each in stages),
+            Definition((buffer,), finish, definition.origin),
+        ]
+
+    def _factors(self, body: ExternCall) -> tuple[TensorRef, TensorRef]:
+        left, right = body.args[1:3] if body.op in _ADDING else body.args[:2]
+        assert isinstance(left, TensorRef)
+        assert isinstance(right, TensorRef)
+        return left, right
+
+    def _terms(self, body: ExternCall, place: Sequence[IndexExpr]) -> tuple[Var, Value] | None:
+        """What is summed up for an element of the result, and over which variable."""
+        left, right = self._factors(body)
+        terms = Var("r0", self._layout(left).size[-1])
+        factors = (
+            self._element(left, [*place[:-1], terms.expr]),
+            self._element(right, [*place[:-2], terms.expr, place[-1]]),
+        )
+        if factors[0] is None or factors[1] is None:
+            return None
+        wide = _SUMS[factors[0].dtype]
+        return terms, Op("mul", [_cast(factors[0], wide), _cast(factors[1], wide)])
+
+    def _finished(self, body: ExternCall, total: Load, place: Sequence[IndexExpr]) -> Value | None:
+        """The element of the result of its sum: with what `addmm` adds, in the sum's type."""
+        if body.op not in _ADDING:
+            return total
+        added, _, _, beta, alpha = body.args
+        if not all(isinstance(each, int | float) for each in (beta, alpha)):
+            return None
+        scaled = _times(total, alpha)
+        if beta == 0:
+            return scaled
+        assert isinstance(added, TensorRef)
+        size = self._layout(added).size
+        zero, one = as_index(0), as_index(1)
+        behind = place[len(place) - len(size) :]
+        at = [zero if n is one else each for n, each in zip(size, behind, strict=True)]
+        element = self._element(added, at)
+        if element is None:
+            return None
+        return Op("add", [scaled, _times(_cast(element, total.dtype), beta)])
+
+    def _stages(
+        self, sums: Buffer, dims: tuple[Var, ...], terms: Var, value: Value
+    ) -> list[Definition]:
+        """The sums, in parts that are added behind where that makes enough blocks."""
+        parts = _parts(sums.layout.size, terms.extent, self.options.min_parallel_points)
+        if parts == 1:
+            return [Definition((sums,), Reduction(dims, (terms,), ReductionKind.SUM, value))]
+        part = Var(f"i{len(dims)}", parts)
+        within = Var("r0", terms.extent.as_int() // parts)
+        whole: Substitution = {terms: part.expr * within.extent + within.expr}
+        value = rewrite(value, lambda _: None, lambda expr: move(expr, whole))
+        ranges = (part, *dims)
+        partial = replace(
+            sums,
+            name=_fresh(sums.name, "partial", self.taken),
+            layout=Layout.of([var.extent for var in ranges]),
+        )
+        load = Load(partial.name, [var.expr for var in ranges], partial.dtype)
+        return [
+            Definition((partial,), Reduction(ranges, (within,), ReductionKind.SUM, value)),
+            Definition((sums,), Reduction(dims, (part,), ReductionKind.SUM, load)),
+        ]
+
+    def _layout(self, ref: TensorRef) -> Layout:
+        return ref.view or self.buffers[ref.buffer].layout
+
+    def _element(self, ref: ExternArg, place: Sequence[IndexExpr]) -> Load | None:
+        """The element of a tensor at `place`; None where its buffer has no such coordinates."""
+        assert isinstance(ref, TensorRef)
+        buffer = self.buffers[ref.buffer]
+        if ref.dtype is not None:
+            return None
+        if ref.view is None:
+            return Load(buffer.name, place, buffer.dtype)
+        at = _coordinates(ref.view, buffer.layout, place)
+        return None if at is None else Load(buffer.name, at, buffer.dtype)
+
+
+def _coordinates(
+    view: Layout, layout: Layout, place: Sequence[IndexExpr]
+) -> list[IndexExpr] | None:
+    """Where in a buffer an element of a view of it lies: the same dimensions in another order, or
+    those of memory without holes."""
+    zero, one = as_index(0), as_index(1)
+    of_view = [*zip(view.size, view.stride, place, strict=True)]
+    long = [each for each in of_view if each[0] is not one]
+    axes = [n for n, size in enumerate(layout.size) if size is not one]
+    known = [(layout.size[n], layout.stride[n]) for n in axes]
+    if view.offset is layout.offset and len(set(known)) == len(known) == len(long):
+        found = {(size, stride): at for size, stride, at in long}
+        if found.keys() == set(known):
+            pairs = zip(layout.size, layout.stride, strict=True)
+            return [zero if pair[0] is one else found[pair] for pair in pairs]
+    if not layout.is_row_major or layout.offset is not zero:
+        return None
+    return list(at_position(view.linear(place), layout.size))
+
+
+def _parts(size: Sequence[IndexExpr], terms: IndexExpr, processors: int) -> int:
+    """Into how many parts sums are divided, so that there are blocks for all processors."""
+    if not all(each.is_constant for each in (*size, terms)):
+        return 1
+    *batch, rows, columns = (each.as_int() for each in size)
+    blocks = prod(batch) * -(-rows // _BLOCK) * -(-columns // _BLOCK)
+    length, found = terms.as_int(), 1
+    for parts in range(2, length // _SHORTEST_SUM + 1):
+        if parts * blocks > _MOST_BLOCKS * processors:
+            break
+        if length % (parts * _UNIT) == 0:
+            found = parts
+    return found
+
+
+def _times(value: Value, number: object) -> Value:
+    """A value of f32 times a number of the call's."""
+    assert isinstance(number, int | float)
+    if number == 1:
+        return value
+    rounded = torch.tensor(float(number), dtype=torch.float32).item()
+    return Op("mul", [value, Const(rounded, value.dtype)])
+
+
+def _cast(value: Value, dtype: DType) -> Value:
+    return value if value.dtype is dtype else Op("to", [value], dtype)
+
+
+def _fresh(name: str, suffix: str, taken: set[str]) -> str:
+    """A name for what is made of a buffer; takes it."""
+    found, count = f"{name}_{suffix}", 1
+    while found in taken:
+        found, count = f"{name}_{suffix}{count}", count + 1
+    taken.add(found)
+    return found

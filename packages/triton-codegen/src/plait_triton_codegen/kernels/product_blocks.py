@@ -1,0 +1,126 @@
+"""Which blocks of rows, columns and terms a program of a product of matrices takes.
+
+Sums stay in registers; blocks of both factors pass through shared memory, the next ones on their
+way while one is multiplied. The largest block that leaves work for all processors reads least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from plait_ir_lowering import DType, IndexExpr, Var, product
+from plait_scheduler import Store
+from plait_triton_codegen.kernels.products import Product
+from plait_triton_codegen.kernels.tiles import FULL_GRID, Tile, power_of_two
+
+LEAST_BLOCK = 16
+"""What tensor cores multiply has at least as many rows and columns."""
+_ENOUGH = 3 * FULL_GRID // 8
+"""Programs that are enough: one for each of three quarters of the processors."""
+_LEAST_BYTES = 32
+"""Bytes along the terms of a product that tensor cores take at least."""
+_NARROW = (
+    Tile(128, 256, 8, False, 3, 64),
+    Tile(128, 256, 8, False, 4, 64),
+    Tile(256, 128, 8, False, 3, 64),
+    Tile(128, 128, 8, False, 3, 64),
+    Tile(128, 128, 8, False, 4, 64),
+    Tile(128, 128, 4, False, 3, 32),
+    Tile(64, 256, 4, False, 3, 32),
+    Tile(128, 64, 4, False, 3, 64),
+    Tile(64, 128, 4, False, 3, 64),
+    Tile(64, 64, 4, False, 4, 64),
+    Tile(32, 64, 4, False, 4, 64),
+    Tile(16, 128, 4, False, 4, 64),
+    Tile(16, 64, 4, False, 4, 128),
+    Tile(16, 32, 2, False, 4, 128),
+)
+"""For factors of 16 bits and of 8, from the most work for a program to the least."""
+_TF32 = (
+    Tile(128, 128, 8, False, 3, 32),
+    Tile(64, 128, 4, False, 3, 32),
+    Tile(64, 64, 4, False, 3, 32),
+    Tile(32, 64, 4, False, 3, 32),
+    Tile(16, 64, 4, False, 4, 64),
+)
+"""For f32 that is multiplied by its first bits."""
+_WIDE = (
+    Tile(64, 64, 8, False, 2, 16),
+    Tile(32, 64, 8, False, 2, 16),
+    Tile(32, 32, 4, False, 2, 16),
+    Tile(16, 32, 4, False, 2, 16),
+)
+"""For f32, whose products no tensor core takes: more would not fit in registers."""
+
+
+def product_tile(found: Product, *, tf32: bool, shared: int) -> Tile:
+    """The block by rule; `shared` is the bytes of shared memory that a program may have."""
+    fitting = product_tiles(found, tf32=tf32, shared=shared)
+    return next((tile for tile in fitting if _programs(found, tile) >= _ENOUGH), fitting[-1])
+
+
+def product_tiles(found: Product, *, tf32: bool, shared: int) -> tuple[Tile, ...]:
+    """The blocks to choose from, each once: no larger than the matrices, and with room for what
+    is on its way in `shared` bytes."""
+    table = _NARROW if found.dtype.itemsize <= 2 else _TF32 if tf32 else _WIDE
+    made = dict.fromkeys(_fitted(found, tile, shared) for tile in table)
+    return tuple(made)
+
+
+def _fitted(found: Product, tile: Tile, shared: int) -> Tile:
+    """A block cut to the matrices, with fewer stages where that takes less memory than there is."""
+    terms = tile.kblock * (2 if found.dtype is DType.i8 else 1)
+    least = _LEAST_BYTES // found.dtype.itemsize
+    sums = len(found.sums)
+    made = replace(
+        tile,
+        xblock=_cut(tile.xblock, _count(found.rows), LEAST_BLOCK),
+        rblock=_cut(max(tile.rblock // sums, LEAST_BLOCK), _count(found.columns), LEAST_BLOCK),
+        kblock=_cut(terms, _count(found.inner), max(least, LEAST_BLOCK)),
+    )
+    while _stored_bytes(found, made) > shared and made.rblock > LEAST_BLOCK:
+        made = replace(made, rblock=made.rblock // 2)
+    while _turn_bytes(found, made) * made.stages > shared and made.stages > 2:
+        made = replace(made, stages=made.stages - 1)
+    while _turn_bytes(found, made) * made.stages > shared and made.rblock > LEAST_BLOCK:
+        made = replace(made, rblock=made.rblock // 2)
+    return made
+
+
+def _cut(block: int, extent: IndexExpr, least: int) -> int:
+    if not extent.is_constant:
+        return block
+    return min(block, max(power_of_two(extent.as_int()), least))
+
+
+def _count(variables: Sequence[Var]) -> IndexExpr:
+    return product([var.extent for var in variables])
+
+
+def _turn_bytes(found: Product, tile: Tile) -> int:
+    """What one turn reads of the factors of all sums."""
+    lefts = len({each.left for each in found.sums})
+    rights = len({each.right for each in found.sums})
+    return tile.kblock * (lefts * tile.xblock + rights * tile.rblock) * found.dtype.itemsize
+
+
+def _stored_bytes(found: Product, tile: Tile) -> int:
+    """A block of what is stored, which threads exchange so that each has neighbours."""
+    widest = max(each.value.dtype.itemsize for each in found.finish if isinstance(each, Store))
+    return tile.xblock * tile.rblock * widest
+
+
+def _programs(found: Product, tile: Tile) -> int:
+    """How many programs there are, those of open sizes taken to be many."""
+    total = 1
+    for extent, block in product_grid(found, tile):
+        total *= -(-extent.as_int() // block) if extent.is_constant else FULL_GRID
+    return total
+
+
+def product_grid(found: Product, tile: Tile) -> Iterator[tuple[IndexExpr, int]]:
+    """Extents of batches, rows and columns, and how much of each a program takes."""
+    yield _count(found.batches), 1
+    yield _count(found.rows), tile.xblock
+    yield _count(found.columns), tile.rblock

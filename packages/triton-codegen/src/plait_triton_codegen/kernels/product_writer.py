@@ -1,0 +1,292 @@
+"""A product of matrices as a Triton kernel, with what is done with it inlined.
+
+A program keeps the sums of a block of rows and columns in registers, and goes through the terms of
+these block by block: both factors pass through shared memory to tensor cores, which add in f32 (of
+bytes, in i32). What the kernel computes of the sums, biases, activations, residuals, follows on the
+registers. Factors are written as any values are: a load through any strides, or what is computed of
+loads. Programs that run side by side take blocks of rows and columns that lie close together, so
+that they find both in the second cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from plait_ir_lowering import (
+    Atom,
+    CheckedIndex,
+    DType,
+    IndexExpr,
+    Load,
+    Value,
+    Var,
+    rewrite,
+    substitute,
+)
+from plait_scheduler import Domain, Kernel, Let, Statement, Store
+from plait_triton_codegen.kernels.attention_scores import unconditional, varies
+from plait_triton_codegen.kernels.operations import TRITON_DTYPES
+from plait_triton_codegen.kernels.product_blocks import product_grid
+from plait_triton_codegen.kernels.products import Product
+from plait_triton_codegen.kernels.source import BlocksText
+from plait_triton_codegen.kernels.space import (
+    FlatKernel,
+    flat_variable,
+    fresh,
+    needs_64_bits,
+    taken_names,
+)
+from plait_triton_codegen.kernels.stores import store
+from plait_triton_codegen.kernels.tiles import Tile
+from plait_triton_codegen.kernels.values import Term, ValueWriter
+from plait_triton_codegen.options import TritonOptions
+
+_GROUP = 8
+"""Blocks of rows whose programs run one after another for each block of columns."""
+_BOTH = frozenset(("x", "r"))
+_NAMES = ("program", "blocks", "batch", "row", "column", "start")
+"""What the kernel names itself."""
+
+
+_LEFT = (("x", "XBLOCK"), ("r", "KBLOCK"))
+_RIGHT = (("r", "KBLOCK"), ("x", "RBLOCK"))
+_SUMS = (("x", "XBLOCK"), ("r", "RBLOCK"))
+"""The axes of blocks: of factors, `x` are rows or columns, and `r` terms."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """The factors of one side: what writes their blocks, and each as the kernel has it with the
+    same over the variables of these blocks."""
+
+    writer: ValueWriter
+    values: dict[Value, Value]
+    turned: str
+    """How a row of positions along the terms becomes a block."""
+
+
+@dataclass(slots=True)
+class ProductWriter:
+    """Writes one product, in blocks of `tile`."""
+
+    kernel: Kernel
+    found: Product
+    options: TritonOptions
+    exact: bool
+    tile: Tile
+    names: dict[str, str] = field(init=False)
+    taken: set[str] = field(init=False)
+    left: _Side = field(init=False)
+    right: _Side = field(init=False)
+    finish: ValueWriter = field(init=False)
+    lines: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        kernel, found = self.kernel, self.found
+        taken = taken_names(kernel) | {"XBLOCK", "RBLOCK", "KBLOCK", "errors"}
+        taken |= {var.name for var in (*kernel.outer, *kernel.inner)}
+        self.taken, self.names = taken, {name: fresh(name, taken) for name in _NAMES}
+        x, rows = flat_variable(fresh("x", taken), found.rows)
+        r, columns = flat_variable(fresh("r", taken), found.columns)
+        along, left_terms = flat_variable(fresh("k", taken), found.inner)
+        down, right_terms = flat_variable(fresh("k", taken), found.inner)
+        lefts = _moved([each.left for each in found.sums], rows | left_terms)
+        rights = _moved([each.right for each in found.sums], columns | right_terms)
+        finish = [_moved_statement(each, rows | columns) for each in found.finish]
+        flats = [
+            self._flat(x, along, _named(lefts)),
+            self._flat(r, down, _named(rights)),
+            self._flat(x, r, finish),
+        ]
+        wide = any(needs_64_bits(flat) for flat in flats)
+        masks = {
+            x: self._mask("xmask", x, self.tile.xblock),
+            r: self._mask("rmask", r, self.tile.rblock),
+            along: self._mask("kmask", along, self.tile.kblock),
+            down: self._mask("kmask", down, self.tile.kblock),
+        }
+        checked: dict[CheckedIndex, int] = {}
+        writers = [
+            ValueWriter(
+                replace(flat, wide=wide),
+                self.exact,
+                self.options.check_indices,
+                {axis: name for axis, var in _axes(flat) if (name := masks[var]) is not None},
+                taken,
+                checked=checked,
+                blocks=blocks,
+                is_factor=blocks is not _SUMS,
+            )
+            for flat, blocks in zip(flats, (_LEFT, _RIGHT, _SUMS), strict=True)
+        ]
+        self.left = _Side(writers[0], lefts, "[None, :]")
+        self.right = _Side(writers[1], rights, "[:, None]")
+        self.finish = writers[2]
+
+    def text(self) -> BlocksText:
+        """The body of the kernel's function."""
+        for each in self.found.sums:
+            kind = TRITON_DTYPES[each.dtype]
+            self._add(f"{each.name} = tl.zeros([XBLOCK, RBLOCK], {kind})")
+        for side in (self.left, self.right):
+            self._hoist(side)
+        self._loop()
+        self._finish()
+        sides = (self.left.writer, self.right.writer, self.finish)
+        head = [*self._points(), *(line for writer in sides for line in writer.prologue)]
+        lines = [f"    {line}" for line in head] + self.lines
+        blocks = tuple(product_grid(self.found, self.tile))
+        return BlocksText(lines, self.tile, blocks, len(self.finish.checked))
+
+    def _flat(self, x: Var, r: Var, statements: Sequence[Statement]) -> FlatKernel:
+        return FlatKernel(replace(self.kernel, statements=tuple(statements)), x, r, False, True)
+
+    def _mask(self, name: str, var: Var, block: int) -> str | None:
+        """The name of what is within a variable's extent, where a block may reach beyond it."""
+        if var.extent.is_constant and var.extent.as_int() % block == 0:
+            return None
+        return fresh(name, self.taken)
+
+    def _add(self, *lines: str, depth: int = 1) -> None:
+        self.lines += [f"{'    ' * depth}{line}" for line in lines]
+
+    def _flush(self, writer: ValueWriter, depth: int = 1) -> None:
+        self._add(*writer.lines, depth=depth)
+        writer.lines.clear()
+
+    def _points(self) -> list[str]:
+        """Lines that tell a program's batch, and its rows and columns."""
+        names, writer, found = self.names, self.finish, self.found
+        _, places = flat_variable(names["batch"], found.batches)
+        lines = [f"{names['program']} = tl.program_id(0){self._wide}"]
+        extents = [writer.index(var.extent).text for var in (writer.flat.x, self._columns)]
+        blocks = [f"tl.cdiv({extents[0]}, XBLOCK)", f"tl.cdiv({extents[1]}, RBLOCK)"]
+        place = names["program"]
+        if found.batches:
+            lines += [
+                f"{names['blocks']} = {blocks[0]} * {blocks[1]}",
+                f"{names['batch']} = {place} // {names['blocks']}",
+            ]
+            before = len(writer.prologue)
+            named = [
+                f"{var.name} = {writer.index(places[var]).text}"
+                for var in found.batches
+                if var.expr.terms
+            ]
+            lines += [*writer.prologue[before:], *named]
+            del writer.prologue[before:]
+            place = f"{place} % {names['blocks']}"
+        row, column = names["row"], names["column"]
+        lines.append(
+            f"{row}, {column} = device.grouped({place}, {blocks[0]}, {blocks[1]}, {_GROUP})"
+        )
+        x, r = writer.flat.x, self._columns
+        lines.append(f"{x.name} = {row} * XBLOCK + tl.arange(0, XBLOCK)[:, None]")
+        lines += self._bound(writer, "x", x)
+        lines.append(f"{r.name} = {column} * RBLOCK + tl.arange(0, RBLOCK)[None, :]")
+        return [*lines, *self._bound(writer, "r", r)]
+
+    @property
+    def _columns(self) -> Var:
+        return self.right.writer.flat.x
+
+    @property
+    def _wide(self) -> str:
+        return ".to(tl.int64)" if self.finish.flat.wide else ""
+
+    def _bound(self, writer: ValueWriter, axis: str, var: Var) -> list[str]:
+        """The line that defines an axis's mask, if it has one."""
+        mask = writer.masks.get(axis)
+        return [f"{mask} = {var.name} < {writer.index(var.extent).text}"] if mask else []
+
+    def _hoist(self, side: _Side) -> None:
+        """Read before the loop what is the same for all terms."""
+        terms = _terms(side)
+        for value in unconditional([*side.values.values()]):
+            if isinstance(value, Load) and not varies(value, terms):
+                side.writer.write(value)
+        self._flush(side.writer)
+
+    def _loop(self) -> None:
+        """The loop over blocks of terms."""
+        start, extent = self.names["start"], _terms(self.left).extent
+        stop = self.finish.index(extent).text
+        self._add(f"for {start} in tl.range(0, {stop}, KBLOCK, num_stages={self.tile.stages}):")
+        blocks: dict[Value, str] = {}
+        for side, name in ((self.left, "left"), (self.right, "right")):
+            writer, terms = side.writer, _terms(side)
+            writer.inside = {}
+            positions = f"({start} + tl.arange(0, KBLOCK)){side.turned}{self._wide}"
+            self._add(f"{terms.name} = {positions}", depth=2)
+            self._add(*self._bound(writer, "r", terms), depth=2)
+            for value, moved in side.values.items():
+                text = self._block(writer, moved)
+                self._flush(writer, 2)
+                blocks[value] = fresh(name, self.taken)
+                self._add(f"{blocks[value]} = {text}", depth=2)
+        for each in self.found.sums:
+            factors = f"{blocks[each.left]}, {blocks[each.right]}, {each.name}"
+            if each.dtype is DType.i32:
+                text = f"tl.dot({factors}, out_dtype=tl.int32)"
+            else:
+                tf32 = each.left.dtype is DType.f32 and self.options.tf32
+                text = f'device.dot({factors}, "{"tf32" if tf32 else "ieee"}")'
+            self._add(f"{each.name} = {text}", depth=2)
+
+    def _block(self, writer: ValueWriter, value: Value) -> str:
+        """A factor as a whole block, 0 behind the last term."""
+        term = writer.write(value)
+        text, shape = term.text, writer.shape(_BOTH)
+        if term.axes != _BOTH:
+            text = f"tl.broadcast_to({text}, {shape})"
+        mask = writer.masks.get("r")
+        is_read = isinstance(value, Load) and "r" in term.axes  # which gives 0 there
+        if mask is None or is_read:
+            return text
+        zero = "0.0" if value.dtype.is_float else "0"
+        return f"tl.where({mask}, {text}, {zero}).to({TRITON_DTYPES[value.dtype]})"
+
+    def _finish(self) -> None:
+        """What is done with the sums."""
+        writer = self.finish
+        for each in self.found.sums:
+            writer.locals[each.name] = Term(each.name, _BOTH)
+        for statement in writer.flat.kernel.statements:
+            if isinstance(statement, Let):
+                writer.name(statement.name, statement.value)
+            elif isinstance(statement, Store):
+                store(writer, self.kernel, statement, _BOTH)
+        self._flush(writer)
+
+
+def _axes(flat: FlatKernel) -> list[tuple[str, Var]]:
+    return [("x", flat.x), *([] if flat.r is None else [("r", flat.r)])]
+
+
+def _terms(side: _Side) -> Var:
+    assert side.writer.flat.r is not None
+    return side.writer.flat.r
+
+
+def _moved(values: Sequence[Value], places: dict[Atom, IndexExpr]) -> dict[Value, Value]:
+    """Values over other variables, by what they were."""
+    memo: dict[Value, Value] = {}
+    return {value: _at(value, places, memo) for value in values}
+
+
+def _moved_statement(statement: Statement, places: dict[Atom, IndexExpr]) -> Statement:
+    value = _at(statement.value, places, {})
+    if isinstance(statement, Store):
+        index = tuple(substitute(at, places) for at in statement.plain_index)
+        return replace(statement, value=value, index=index)
+    return replace(statement, value=value)
+
+
+def _at(value: Value, places: dict[Atom, IndexExpr], memo: dict[Value, Value]) -> Value:
+    return rewrite(value, lambda _: None, lambda expr: substitute(expr, places), memo)
+
+
+def _named(values: dict[Value, Value]) -> list[Statement]:
+    """Statements that compute the factors of one side, for what looks at these."""
+    return [Let(f"factor{n}", Domain.INNER, value) for n, value in enumerate(values.values())]

@@ -1,0 +1,199 @@
+"""Which kernels multiply matrices, and what they multiply.
+
+A kernel like
+
+    for i0: 512, i1: 768 inner r0: 1024
+      reduce t0 = sum mul(to(p0[i0, r0], f32), to(p1[i1, r0], f32))
+      store p2[i0, i1] = to(relu(%t0), bf16)
+
+is a product of matrices: what is loaded for a row `i0` serves all columns `i1`, and the other way
+round. Batches are variables that both factors depend on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from plait_ir_lowering import (
+    DType,
+    IndexExpr,
+    IndexValue,
+    Load,
+    Local,
+    Op,
+    ReductionKind,
+    Value,
+    Var,
+    atoms,
+    post_order,
+    rewrite,
+)
+from plait_scheduler import Domain, Kernel, Let, Reduce, Statement, Store
+
+MOST_SUMS = 2
+"""Of more products of the same rows, sums would not fit in registers."""
+_LEAST_ROWS, _LEAST_COLUMNS, _LEAST_TERMS = 2, 16, 16
+"""Less leaves most of what tensor cores multiply empty."""
+_NARROW = (DType.f16, DType.bf16)
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """One of the sums: of products of what a row and a column give, at each inner point.
+
+    Both factors have the type in which they are multiplied: one of 16 bits, f32, or i8.
+    """
+
+    name: str
+    left: Value
+    right: Value
+    dtype: DType
+    """Of the sum: f32 or i32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A kernel that multiplies matrices."""
+
+    batches: tuple[Var, ...]
+    rows: tuple[Var, ...]
+    columns: tuple[Var, ...]
+    inner: tuple[Var, ...]
+    sums: tuple[Sum, ...]
+    finish: tuple[Statement, ...]
+    """What is done with the sums at each point of rows and columns."""
+
+    @property
+    def dtype(self) -> DType:
+        """The type in which the factors are multiplied that takes most room."""
+        return max((each.left.dtype for each in self.sums), key=lambda dtype: dtype.itemsize)
+
+
+def product_of(kernel: Kernel) -> Product | None:
+    """The matrices that a kernel multiplies; None if it does something else."""
+    found = _summed(kernel)
+    if found is None or not kernel.inner:
+        return None
+    reduces, finish = found
+    sides = _sides(kernel.outer, reduces[0].value)
+    if sides is None:
+        return None
+    batches, rows, columns = sides
+    sums: list[Sum] = []
+    for reduce in reduces:
+        made = _sum(reduce, frozenset(rows), frozenset(columns))
+        if made is None:
+            return None
+        sums.append(made)
+    least = ((rows, _LEAST_ROWS), (columns, _LEAST_COLUMNS), (kernel.inner, _LEAST_TERMS))
+    if not all(_is_long(part, number) for part, number in least):
+        return None
+    return Product(batches, rows, columns, kernel.inner, tuple(sums), finish)
+
+
+def _is_long(variables: tuple[Var, ...], least: int) -> bool:
+    """Whether there are so many points, those of open sizes taken to be many."""
+    total = 1
+    for var in variables:
+        if not var.extent.is_constant:
+            return True
+        total *= var.extent.as_int()
+    return total >= least
+
+
+def _summed(kernel: Kernel) -> tuple[list[Reduce], tuple[Statement, ...]] | None:
+    """The sums, with what they are of spelled out, and the statements that follow."""
+    named: dict[str, Value] = {}
+    reduces: list[Reduce] = []
+    finish: list[Statement] = []
+    for statement in kernel.statements:
+        match statement:
+            case Let(name, domain, value):
+                named[name] = _spelled_out(value, named)
+                if domain is Domain.OUTER:
+                    finish.append(statement)
+            case Reduce(name, ReductionKind.SUM, value):
+                if any(isinstance(each, Store) for each in finish):
+                    return None
+                reduces.append(Reduce(name, ReductionKind.SUM, _spelled_out(value, named)))
+            case Store(_, _, Domain.OUTER, _, None):
+                finish.append(statement)
+            case _:
+                return None
+    if not 0 < len(reduces) <= MOST_SUMS or not any(isinstance(each, Store) for each in finish):
+        return None
+    roots = [each.value for each in reduces]
+    if any(isinstance(value, Local) for value in post_order(roots)):
+        return None  # of what was summed up before
+    return reduces, tuple(finish)
+
+
+def _spelled_out(value: Value, named: Mapping[str, Value]) -> Value:
+    def leaf(part: Value) -> Value | None:
+        return named.get(part.name) if isinstance(part, Local) else None
+
+    return rewrite(value, leaf, lambda expr: expr)
+
+
+def _sides(
+    outer: tuple[Var, ...], value: Value
+) -> tuple[tuple[Var, ...], tuple[Var, ...], tuple[Var, ...]] | None:
+    """The variables of batches, rows and columns; those of the last variable are columns."""
+    if not (isinstance(value, Op) and value.name == "mul"):
+        return None
+    first, second = (_variables(factor) for factor in value.args)
+    alone = [var for var in outer if (var in first) != (var in second)]
+    if not alone:
+        return None
+    right = first if alone[-1] in first else second
+    rows = tuple(var for var in alone if var not in right)
+    columns = tuple(var for var in alone if var in right)
+    return tuple(var for var in outer if var not in alone), rows, columns
+
+
+def _sum(reduce: Reduce, rows: frozenset[Var], columns: frozenset[Var]) -> Sum | None:
+    """A sum as one of products of rows and columns, or None."""
+    value = reduce.value
+    if not (isinstance(value, Op) and value.name == "mul"):
+        return None
+    left, right = value.args
+    if _variables(left) & columns:
+        left, right = right, left
+    if _variables(left) & columns or _variables(right) & rows:
+        return None
+    factors = _factors(left, right)
+    return None if factors is None else Sum(reduce.name, *factors, value.dtype)
+
+
+def _factors(left: Value, right: Value) -> tuple[Value, Value] | None:
+    """Both factors in the type in which they are multiplied; None where there is none for them."""
+    narrow = [_narrow(factor) for factor in (left, right)]
+    same = narrow[0].dtype is narrow[1].dtype
+    if left.dtype is DType.f32:
+        return (narrow[0], narrow[1]) if same else (left, right)
+    if left.dtype is DType.i32 and same and narrow[0].dtype is DType.i8:
+        return narrow[0], narrow[1]
+    return None
+
+
+def _narrow(factor: Value) -> Value:
+    """What a factor is the same numbers as, in a narrower type that can be multiplied."""
+    if isinstance(factor, Op) and factor.name == "to":
+        (inner,) = factor.args
+        if inner.dtype in (_NARROW if factor.dtype is DType.f32 else (DType.i8,)):
+            return inner
+    return factor
+
+
+def _variables(value: Value) -> frozenset[object]:
+    """What a value's coordinates depend on."""
+    found: set[object] = set()
+    for part in post_order([value]):
+        exprs = part.index if isinstance(part, Load) else ()
+        if isinstance(part, IndexValue):
+            exprs = (part.expr,)
+        for expr in exprs:
+            if isinstance(expr, IndexExpr):
+                found |= atoms(expr)
+    return frozenset(found)

@@ -1,0 +1,137 @@
+"""Blocks of products by timing: what is faster beyond doubt is chosen, and remembered."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from triton_checks import DEVICE
+from triton_products import program_of
+
+import plait_triton_codegen.tuning as tuning
+from plait_scheduler import parse_program, print_program
+from plait_triton_codegen import TritonCodegenError, TritonOptions, build
+from plait_triton_codegen.kernels import COMMON_SHARED_BYTES, product_choices
+from plait_triton_codegen.tuning import TunedTile, tune
+from plait_utils import DiskCache
+
+INPUTS = (torch.randn(40, 48), torch.randn(80, 48), torch.randn(80))
+AUTOTUNE = TritonOptions(autotune=True)
+
+
+@pytest.fixture
+def program():
+    found = program_of(lambda x, w, b: F.gelu(F.linear(x, w, b)), *INPUTS)
+    text = print_program(found)
+    return parse_program(text if DEVICE == "cuda" else text.replace("on cuda:0", "on cpu"))
+
+
+class Clock:
+    """Time that launches are said to take, by their tile."""
+
+    def __init__(self, seconds) -> None:
+        self.seconds, self.timed = seconds, []
+
+    def runs_alone(self, kernel, choices):
+        return {tile: lambda tile=tile: self.timed.append(tile) for tile in choices}
+
+    def __call__(self, run, calls: int) -> float:
+        run()
+        return self.seconds(self.timed[-1]) * calls
+
+
+def tuned(program, clock, cache, device="one") -> tuple[TunedTile, ...]:
+    plain = TritonOptions()
+    return tune(program, plain, COMMON_SHARED_BYTES, cache, clock.runs_alone, clock, device)
+
+
+def test_the_fastest_tile_is_chosen_and_remembered_for_the_device(program, tmp_path) -> None:
+    choices = product_choices(program.kernels[0], TritonOptions())
+    best = choices[-1]
+    assert best != choices[0]
+    clock, cache = Clock(lambda tile: 0.001 if tile == best else 0.002), DiskCache(tmp_path)
+    (found,) = tuned(program, clock, cache)
+    assert (found.tile, found.rule, found.from_cache) == (best, choices[0], False)
+    assert (found.seconds, found.rule_seconds) == (pytest.approx(0.001), pytest.approx(0.002))
+    assert set(clock.timed) == set(choices)
+    assert "1000.0 µs instead of 2000.0 µs" in str(found)
+
+    clock.timed.clear()
+    (again,) = tuned(program, clock, cache)
+    assert again.from_cache
+    assert again.tile == best
+    assert not clock.timed
+    tuned(program, clock, cache, "another")
+    assert clock.timed
+
+
+def test_the_rule_stays_where_nothing_is_faster_beyond_doubt(program, tmp_path) -> None:
+    rule = product_choices(program.kernels[0], TritonOptions())[0]
+    clock = Clock(lambda tile: 0.002 if tile == rule else 0.00195)
+    (found,) = tuned(program, clock, DiskCache(tmp_path))
+    assert found.tile == rule
+    assert "the rule's blocks stay" in str(found)
+
+
+def test_what_is_stored_in_another_form_is_timed_anew(program, tmp_path, monkeypatch) -> None:
+    clock, cache = Clock(lambda tile: 0.002), DiskCache(tmp_path)
+    tuned(program, clock, cache)
+    monkeypatch.setattr(cache, "get", lambda key: b'{"tile": {"xblock": 3}}')
+    (found,) = tuned(program, clock, cache)
+    assert not found.from_cache
+
+
+def test_a_program_is_built_in_the_tile_that_was_found(program, tmp_path, monkeypatch) -> None:
+    rule, *_, best = product_choices(program.kernels[0], TritonOptions())
+    found = TunedTile(program.kernels[0].name, best, rule, 1.0, 2.0, False)
+    monkeypatch.setattr(tuning, "_timed", lambda *given: found)
+    made = build(program, options=AUTOTUNE, cache=DiskCache(tmp_path))
+    assert made.kernels[0].tile == best
+    assert [each.tile for each in made.tuned] == [best]
+    (got,) = made(*(each.to(DEVICE) for each in INPUTS))
+    wide = [each.double() for each in INPUTS]
+    torch.testing.assert_close(got.cpu().double(), F.gelu(F.linear(*wide)), rtol=1e-5, atol=1e-5)
+
+
+def test_kernels_are_run_on_tensors_of_their_own_shapes(program, tmp_path, monkeypatch) -> None:
+    seen = []
+
+    def timed(kernel, choices, runs_alone, clock):
+        runs = runs_alone(kernel, choices[:2])
+        seen.extend(runs)
+        assert clock(runs[choices[0]], 1) > 0
+        return TunedTile(kernel.name, choices[0], choices[0], 1.0, 1.0, False)
+
+    monkeypatch.setattr(tuning, "_timed", timed)
+    made = build(program, options=AUTOTUNE, cache=DiskCache(tmp_path))
+    assert len(seen) == 2
+    assert made.tuned[0].tile == seen[0]
+
+
+def test_a_tile_that_fails_is_left_out(program, tmp_path, monkeypatch) -> None:
+    choices = product_choices(program.kernels[0], TritonOptions())
+    found = []
+
+    def build_one(one, tiles):
+        (tile,) = tiles.values()
+        if tile != choices[0]:
+            raise RuntimeError("out of shared memory")
+        return lambda *tensors: None
+
+    def timed(kernel, choices, runs_alone, clock):
+        found.extend(runs_alone(kernel, choices))
+        raise TritonCodegenError("no more")
+
+    monkeypatch.setattr(tuning, "_timed", timed)
+    cache = DiskCache(tmp_path)
+    made = tuning.tuned_on_device(program, TritonOptions(), COMMON_SHARED_BYTES, cache, build_one)
+    if DEVICE == "cpu":
+        assert found == [choices[0]]
+    assert made == ()  # what cannot be timed is left to the rule
+
+
+def test_other_kernels_and_open_sizes_are_left_to_the_rule(tmp_path) -> None:
+    text = print_program(program_of(lambda x: x.softmax(-1), torch.randn(8, 64)))
+    clock = Clock(lambda tile: 0.001)
+    assert tuned(parse_program(text), clock, DiskCache(tmp_path)) == ()
+    assert not clock.timed

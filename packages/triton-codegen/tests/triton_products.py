@@ -1,0 +1,112 @@
+"""Products of matrices that the tests share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from plait_ir_lowering import lower
+from plait_scheduler import Kernel, Program, SchedulerOptions, parse_kernel, plan
+
+GELU = "mul(mul($0, f32(0.5)), add(f32(1.0), erf(mul($0, f32(0.7071067811865476)))))"
+
+
+def product(
+    rows: int,
+    columns: int,
+    terms: int,
+    dtype: str = "bf16",
+    *,
+    turned: str = "",
+    batches: int = 0,
+    finish: str = "%t0",
+    added: str = "",
+) -> Kernel:
+    """A kernel that multiplies `[rows, terms]` and `[terms, columns]`.
+
+    `turned` names the factors ("left", "right") whose elements lie along their columns. `finish` is
+    what is stored, over `%t0` and, with `added`, what `p3` holds, a tensor of that shape.
+    """
+    lead = f"{batches}, " if batches else ""
+    at = "i0, " if batches else ""
+    i, j = ("i1", "i2") if batches else ("i0", "i1")
+
+    def given(name: str, first: int, second: int) -> str:
+        strides = f"{first * second}, " if batches else ""
+        strides += f"1, {first}" if name in turned else f"{second}, 1"
+        return f"{dtype}[{lead}{first}, {second}] stride [{strides}] offset 0"
+
+    def wide(load: str) -> str:
+        return load if dtype == "f32" else f"to({load}, {'i32' if dtype == 'i8' else 'f32'})"
+
+    out = "i32" if dtype == "i8" else dtype
+    value = finish if out in ("f32", "i32") else f"to({finish}, {out})"
+    outer = ", ".join([*([f"i0: {batches}"] if batches else []), f"{i}: {rows}", f"{j}: {columns}"])
+    more = f", p3: read {dtype}{added}" if added else ""
+    return parse_kernel(f"""\
+kernel product(p0: read {given("left", rows, terms)}, p1: read {given("right", terms, columns)}, \
+p2: write {out}[{lead}{rows}, {columns}]{more})
+  for {outer} inner r0: {terms}
+    reduce t0 = sum mul({wide(f"p0[{at}{i}, r0]")}, {wide(f"p1[{at}r0, {j}]")})
+    outer store p2[{at}{i}, {j}] = {value}
+""")
+
+
+def with_bias_and_gelu(rows: int, columns: int, terms: int, dtype: str = "bf16") -> Kernel:
+    bias = "to(p3[i1], f32)" if dtype != "f32" else "p3[i1]"
+    wide = "{}" if dtype == "f32" else "to({}, f32)"
+    left, right = wide.format("p0[i0, r0]"), wide.format("p1[i1, r0]")
+    value = GELU if dtype == "f32" else f"to({GELU}, {dtype})"
+    return parse_kernel(f"""\
+kernel linear_gelu(p0: read {dtype}[{rows}, {terms}], p1: read {dtype}[{columns}, {terms}], \
+p2: write {dtype}[{rows}, {columns}], p3: read {dtype}[{columns}])
+  for i0: {rows}, i1: {columns} inner r0: {terms}
+    reduce t0 = sum mul({left}, {right})
+      $0 = add(%t0, {bias})
+    outer store p2[i0, i1] = {value}
+""")
+
+
+def swiglu(rows: int, columns: int, terms: int) -> Kernel:
+    """Two products of the same rows."""
+    shape = f"bf16[{columns}, {terms}]"
+    return parse_kernel(f"""\
+kernel swiglu(p0: read bf16[{rows}, {terms}], p1: read {shape}, p2: read {shape}, \
+p3: write bf16[{rows}, {columns}])
+  for i0: {rows}, i1: {columns} inner r0: {terms}
+    inner t0 = to(p0[i0, r0], f32)
+    reduce t1 = sum mul(%t0, to(p1[i1, r0], f32))
+    reduce t2 = sum mul(%t0, to(p2[i1, r0], f32))
+    outer store p3[i0, i1] = to(mul(div(%t1, add(f32(1.0), exp(neg(%t1)))), %t2), bf16)
+""")
+
+
+def weight_of_bytes(rows: int, columns: int, terms: int) -> Kernel:
+    """A weight that is unpacked block by block."""
+    weight = "to(mul(to(p1[r0, i1], f32), to(p2[i1], f32)), bf16)"
+    return parse_kernel(f"""\
+kernel unpacked(p0: read bf16[{rows}, {terms}], p1: read i8[{terms}, {columns}], \
+p2: read bf16[{columns}], p3: write bf16[{rows}, {columns}])
+  for i0: {rows}, i1: {columns} inner r0: {terms}
+    reduce t0 = sum mul(to(p0[i0, r0], f32), to({weight}, f32))
+    outer store p3[i0, i1] = to(%t0, bf16)
+""")
+
+
+def program_of(function, *inputs: torch.Tensor, products: str = "*") -> Program:
+    """The program of a function for a GPU, with its products as kernels; symbolic where sizes of
+    the inputs are."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        fakes = [
+            torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="cuda:0") for x in inputs
+        ]
+        traced = make_fx(lambda *given: _in_tuple(function(*given)))(*fakes)
+    options = replace(SchedulerOptions.for_gpu(), kernel_products=products)
+    return plan(lower(traced), options=options).program
+
+
+def _in_tuple(result) -> tuple[torch.Tensor, ...]:
+    return tuple(result) if isinstance(result, tuple | list) else (result,)
