@@ -10,6 +10,8 @@ from plait_scheduler.attention_masks import (
     Limits,
     key_limits,
     may_fail,
+    shared_conditions,
+    where_all_hold,
     without_masks,
 )
 from plait_scheduler.decisions import Decision, DecisionKind, explain
@@ -34,6 +36,7 @@ from plait_scheduler.program import (
     Kernel,
     Launch,
     Let,
+    Mix,
     OnError,
     OutputStorage,
     Param,
@@ -105,6 +108,7 @@ __all__ = [
     "Lifetime",
     "Limits",
     "MemoryReport",
+    "Mix",
     "OnError",
     "OutputStorage",
     "Param",
@@ -153,10 +157,12 @@ __all__ = [
     "resolved",
     "row_scratch",
     "schedule",
+    "shared_conditions",
     "shares",
     "size_places",
     "torch_kernel",
     "verify_kernel",
     "verify_program",
+    "where_all_hold",
     "without_masks",
 ]

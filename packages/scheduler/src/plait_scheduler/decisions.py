@@ -21,6 +21,7 @@ class DecisionKind(Enum):
     PAD = "padding of rows"
     SLICE = "computing in slices"
     ATTENTION = "attention in one kernel"
+    MIXTURE = "products in one kernel"
     SPLIT = "reduction split"
     WIDEN = "keeping in f32"
     IN_PLACE = "in-place reuse"

@@ -21,6 +21,7 @@ from plait_ir_lowering import (
     Graph,
     IndexExpr,
     Layout,
+    Mixture,
     Pointwise,
     Reduction,
     Scatter,
@@ -147,7 +148,7 @@ def _read_as_they_lie(graph: Graph, padded: Mapping[str, Buffer]) -> frozenset[s
         body = definition.body
         if isinstance(body, ExternCall) and body.op in PRODUCTS:
             names.update(ref.buffer for ref in _refs(body) if not _follows(ref, padded))
-        elif isinstance(body, ExternCall | Attention):
+        elif isinstance(body, ExternCall | Attention | Mixture):
             names.update(reads_of(definition))
         elif isinstance(body, Scatter):
             names.add(body.target)

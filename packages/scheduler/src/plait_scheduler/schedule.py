@@ -13,6 +13,7 @@ from plait_scheduler.attention import fuse_attention
 from plait_scheduler.decisions import Decision, DecisionLog, explain
 from plait_scheduler.fusion import fuse
 from plait_scheduler.inline import inline_producers
+from plait_scheduler.mixtures import fuse_mixtures
 from plait_scheduler.options import SchedulerOptions, gpu_limits
 from plait_scheduler.pad import pad_products
 from plait_scheduler.parts import join_products
@@ -94,6 +95,7 @@ def _planned(
     log = DecisionLog(None if options.fuel < 0 else options.fuel)
     graph = copy_targets(graph)
     graph = fuse_attention(graph, options, log)
+    graph = fuse_mixtures(graph, options, log)
     graph = join_products(graph, options, log)
     graph = slice_calls(graph, options, log)
     graph = pad_products(graph, options, log)
