@@ -248,8 +248,8 @@ class Mixture:
     `ranges` are batches and, last, a row; `axis` is the row of `values`. `factors` are pairs of
     `[*Z, M, D]` and `[*Z, D, N]`; at each point of ranges and axis the weights are computed over
     %product0, %product1 and so on: of a row of the first and a column of the second. Each buffer
-    `[*Z, M, E]` is the sum of one of `values` `[*Z, N, E]`, with leading sizes as in an `Attention`,
-    weighted by the value of `weights` at the same place (a pack, or one alone).
+    `[*Z, M, E]` is the sum of one of `values` `[*Z, N, E]`, weighted by the value of `weights` at
+    the same place (a pack, or one alone). Leading sizes Z are as in an `Attention`.
 
     Products, weights and sums have the element type of the scores of such factors (`score_dtype`).
     Weights may be rounded to the type of the values that they multiply. Backends may leave out
