@@ -15,7 +15,7 @@ score function captures, something else reads all pairs, and nothing is gained.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from plait_fx_passes.aten_graph import copy_graph
+from plait_fx_passes.layouts import same_strides
 from plait_fx_passes.record.interpreter import fake_mode_of
 from plait_fx_passes.training.costs import Kind, recompute_cost
 from plait_fx_passes.training.joint_graph import JointGraph
@@ -76,11 +77,13 @@ def keep_attention(joint: JointGraph, *, everywhere: bool = False) -> KeptAttent
     for node in list(graph.nodes):
         if not _is_softmax(node) or node in late:
             continue
+        if not everywhere and node.meta["val"].device.type != "cuda":
+            continue
         try:
             attention = _attention(node, late)
             if attention is None:
                 continue
-            attention.check(everywhere)
+            attention.check()
         except _LeftError as reason:
             left.append((str(reason), node.meta.get("source_line")))
         else:
@@ -134,11 +137,9 @@ class _Attention:
     late: frozenset[fx.Node]
     """What the backward computes of all this."""
 
-    def check(self, everywhere: bool) -> None:
+    def check(self) -> None:
         """Raise _LeftError where there is no kernel for it."""
         value = self.product.meta["val"]
-        if value.device.type != "cuda" and not everywhere:
-            raise _LeftError(f"there is no kernel for its backward on {value.device.type}")
         if value.dtype is not torch.float32:
             raise _LeftError(f"there is no kernel for scores of {value.dtype}")
         if any(isinstance(n, int) and n < _FEWEST_ROWS for n in value.shape[-2:]):
@@ -156,6 +157,10 @@ def _attention(softmax: fx.Node, late: set[fx.Node]) -> _Attention | None:
     value = scores.meta["val"]
     if softmax.args[1] not in (-1, value.dim() - 1) or value.dtype != softmax.meta["val"].dtype:
         return None
+    if any(type(size) is not int for size in value.shape):
+        if value.dim() < 3:
+            return None
+        raise _LeftError("only a call knows its sizes")
     found = _weights(softmax, late)
     if found is None:
         return None
@@ -167,6 +172,7 @@ def _attention(softmax: fx.Node, late: set[fx.Node]) -> _Attention | None:
     if product is None:
         return None
     inner = _between(product, scores)
+    _check_readers(inner, softmax, empty, late)
     sums = _sums(used)
     gradient = _gradient(sums, weights, result)
     changed = {*inner, *weights}
@@ -197,7 +203,8 @@ def _weights(
 ) -> tuple[fx.Node | None, tuple[fx.Node, ...], fx.Node] | None:
     """What sets rows without keys to zero, the weights from the softmax on, and what they weight;
     None where no product does so."""
-    chain, empty = [softmax], None
+    chain = [softmax]
+    empty: fx.Node | None = None
     while True:
         node = chain[-1]
         users = [user for user in node.users if user not in late]
@@ -207,8 +214,9 @@ def _weights(
         if user.target is aten.bmm.default and user.args[0] is node and user.args[1] is not node:
             return empty, tuple(chain), user
         if user.target is aten.where.self and empty is None and node is softmax:
-            empty, zero, _ = user.args  # type: ignore[assignment]
-            if user.args[2] is not node or not _is_full(zero, 0) or not _is_empty(empty, softmax):
+            condition, zero, kept = user.args
+            empty = _empty_rows(condition, softmax)
+            if kept is not node or not _is_full(zero, 0) or empty is None:
                 return None
         elif user.target not in (*_VIEWS, aten._to_copy.default) or _numel(user) != _numel(softmax):
             return None
@@ -216,19 +224,22 @@ def _weights(
 
 
 def _is_full(node: object, number: float) -> bool:
-    is_full = isinstance(node, fx.Node) and node.target is aten.full.default
-    return is_full and node.args[1] == number  # type: ignore[union-attr]
-
-
-def _is_empty(node: object, softmax: fx.Node) -> bool:
-    """Whether a condition says that all that the softmax is of is -inf."""
-    if not isinstance(node, fx.Node) or node.target is not aten.all.dim:
+    if not isinstance(node, fx.Node) or node.target is not aten.full.default:
         return False
+    value: object = node.args[1]
+    return isinstance(value, int | float) and value == number
+
+
+def _empty_rows(node: object, softmax: fx.Node) -> fx.Node | None:
+    """A condition, where it says that all that the softmax is of is -inf."""
+    if not isinstance(node, fx.Node) or node.target is not aten.all.dim:
+        return None
     of, dim, *keeps = node.args
     rank = softmax.meta["val"].dim()
     if dim not in (-1, rank - 1) or keeps != [True] or not isinstance(of, fx.Node):
-        return False
-    return of.target is aten.eq.Scalar and of.args == (softmax.args[0], -math.inf)
+        return None
+    is_of_scores = of.target is aten.eq.Scalar and of.args == (softmax.args[0], -math.inf)
+    return node if is_of_scores else None
 
 
 def _product_of(scores: fx.Node) -> fx.Node | None:
@@ -276,6 +287,19 @@ def _between(product: fx.Node, scores: fx.Node) -> tuple[fx.Node, ...]:
     return tuple(node for node in order if node in above)
 
 
+def _check_readers(
+    inner: tuple[fx.Node, ...], softmax: fx.Node, empty: fx.Node | None, late: set[fx.Node]
+) -> None:
+    """Raise _LeftError where the forward needs scores beside their softmax, or not pair by pair."""
+    known = {*inner, softmax, *(() if empty is None else empty.all_input_nodes)}
+    for node in inner:
+        if node is not inner[0] and not _is_pairwise(node, inner[-1]):
+            raise _LeftError(f"{node.target} computes its scores of more than one pair")
+        for user in node.users:
+            if user not in late and user not in known:
+                raise _LeftError(f"{user.target} reads its scores")
+
+
 def _sums(used: set[fx.Node]) -> fx.Node:
     """The sums over rows of weights times their gradients."""
     for node in used:
@@ -309,10 +333,10 @@ def _gradient(
 
 def _untransposed(node: object) -> object:
     """What a node is the transpose of, matrix by matrix; None for other nodes."""
-    is_turned = isinstance(node, fx.Node) and (
-        (node.target, *node.args[1:]) == (aten.permute.default, [0, 2, 1])
-    )
-    return node.args[0] if is_turned else None  # type: ignore[union-attr]
+    if isinstance(node, fx.Node) and node.target is aten.permute.default:
+        of, order = node.args
+        return of if order == [0, 2, 1] else None
+    return None
 
 
 def _pairs(
@@ -375,7 +399,7 @@ def _rewrite(attention: _Attention) -> None:
     ]
     order = {node: place for place, node in enumerate(attention.product.graph.nodes)}
     first = min(uses, key=order.__getitem__)
-    copies = _copies(attention, sums, _Writer(first, mode, recomputed=True))
+    copies = _copies(attention, sums, first, mode)
     for node, copy in copies.items():
         node.replace_all_uses_with(copy, delete_user_cb=attention.late.__contains__)
     _sum_results(attention, mode)
@@ -401,21 +425,22 @@ def _row_sums(attention: _Attention, mode: FakeTensorMode) -> fx.Node:
 
 
 def _copies(
-    attention: _Attention, sums: fx.Node, call: Callable[..., fx.Node]
+    attention: _Attention, sums: fx.Node, before: fx.Node, mode: FakeTensorMode
 ) -> Mapping[fx.Node, fx.Node]:
-    """What the backward reads of scores and weights, computed again."""
+    """What the backward reads of scores and weights, computed again before a node."""
     copies: dict[fx.Node, fx.Node] = {}
 
     def again(node: fx.Node) -> fx.Node:
         args = fx.node.map_arg(node.args, lambda each: copies.get(each, each))
         kwargs = fx.node.map_arg(node.kwargs, lambda each: copies.get(each, each))
         assert isinstance(node.target, OpOverload)
-        return call(node.target, *args, **kwargs)
+        return _Writer(before, mode, node, recomputed=True)(node.target, *args, **kwargs)
 
     for node in attention.scores:
         copies[node] = again(node)
     scores = attention.softmax.args[0]
     assert isinstance(scores, fx.Node)
+    call = _Writer(before, mode, attention.softmax, recomputed=True)
     weights = call(aten.exp.default, call(aten.sub.Tensor, copies[scores], sums))
     for node in attention.weights:
         is_weights = node is attention.softmax or node.target is aten.where.self
@@ -445,6 +470,29 @@ def _with_pairs_first(product: fx.Node, mode: FakeTensorMode) -> None:
     found = call(aten.permute.default, call(aten.bmm.default, *turned), [0, 2, 1])
     product.replace_all_uses_with(found)
     _drop(product)
+    _lay_out(found, mode)
+
+
+def _lay_out(start: fx.Node, mode: FakeTensorMode) -> None:
+    """Compute fake values anew of what depends on a node that lies otherwise than before; what is
+    no view of it then gets a copy."""
+    moved, node = {start}, start
+    while node.next.op != "output":
+        node = node.next
+        read = [each for each in node.all_input_nodes if each in moved]
+        if not read:
+            continue
+        try:
+            value = recompute(mode, node)
+        except RuntimeError:
+            call = _Writer(node, mode)
+            for each in read:
+                copy = call(aten.clone.default, each, memory_format=torch.contiguous_format)
+                node.replace_input_with(each, copy)
+            value = recompute(mode, node)
+        before, node.meta["val"] = node.meta["val"], value
+        if not isinstance(value, torch.Tensor) or not same_strides(before, value):
+            moved.add(node)
 
 
 def _drop(node: fx.Node) -> None:

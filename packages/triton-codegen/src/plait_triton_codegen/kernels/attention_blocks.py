@@ -16,6 +16,10 @@ LEAST_BLOCK = 16
 COMMON_SHARED_BYTES = 99 * 1024
 """Shared memory of a program that all GPUs since sm_80 have."""
 
+_MUCH_SHARED_BYTES = 200 * 1024
+"""Shared memory of a program that GPUs since sm_90 have for data centres."""
+_LAID_OUT_ANEW = 1 << 11
+"""Bytes of shared memory by which numbers of rows move between threads."""
 _WIDE_WARPS = 8
 """Where the places of pairs take 64 bits, registers of so many warps hold them."""
 
@@ -40,24 +44,30 @@ _TF32 = (
 )
 """For f32 that is multiplied by its first bits."""
 
-_MIXED_NARROW = (
-    (64, Tile(128, 64, 8, False, 2)),
-    (64, Tile(64, 64, 4, False, 2)),
-    (128, Tile(64, 64, 4, False, 2)),
-    (128, Tile(64, 32, 4, False, 2)),
-    (256, Tile(64, 32, 8, False, 2)),
-    (256, Tile(64, 32, 8, False, 1)),
+_MIXED_ROOMY = (
+    (64, 128, Tile(128, 64, 8, False, 2)),
+    (128, 256, Tile(64, 64, 4, False, 2)),
+    (256, 256, Tile(64, 32, 8, False, 1)),
+    (256, 512, Tile(32, 32, 8, False, 2)),
 )
-"""For mixtures of elements of 16 bits, by the longest row that is multiplied."""
+"""For mixtures of elements of 16 bits on GPUs with much shared memory, which read factors from
+there, by the longest row that is multiplied and by the elements of a row of all results: the first
+that fits."""
+_MIXED_NARROW = (
+    (64, 128, Tile(64, 32, 4, False, 2)),
+    (128, 256, Tile(64, 32, 8, False, 2)),
+    (256, 512, Tile(32, 32, 8, False, 1)),
+)
+"""On other GPUs, which read them into registers."""
 _MIXED_WIDE = (
-    (64, Tile(32, 32, 8, False, 2)),
-    (128, Tile(32, 16, 8, False, 2)),
-    (256, Tile(16, 16, 8, False, 1)),
+    (64, 128, Tile(32, 32, 8, False, 2)),
+    (128, 256, Tile(32, 16, 8, False, 2)),
+    (256, 512, Tile(16, 16, 8, False, 1)),
 )
 _MIXED_TF32 = (
-    (64, Tile(64, 32, 8, False, 2)),
-    (128, Tile(32, 32, 8, False, 2)),
-    (256, Tile(32, 16, 8, False, 1)),
+    (64, 128, Tile(64, 32, 8, False, 2)),
+    (128, 256, Tile(32, 32, 8, False, 2)),
+    (256, 512, Tile(32, 16, 8, False, 1)),
 )
 
 
@@ -105,20 +115,21 @@ def mixture_tile(
     """The blocks for factors of `depths` elements and values of `widths`, padded to powers of two;
     all else as for an attention.
 
-    Each place's row of each factor passes through shared memory, and each pair's weights; sums of
-    all results stay in registers.
+    Rows of the first factors stay in shared memory, where those of the others pass; sums of all
+    results stay in registers.
     """
-    longest = max(*depths, *widths)
-    table = _MIXED_NARROW if itemsize <= 2 else _MIXED_TF32 if tf32 else _MIXED_WIDE
-    fitting = [tile for limit, tile in table if longest <= limit]
+    longest, made = max(*depths, *widths), sum(widths)
+    narrow = _MIXED_ROOMY if shared >= _MUCH_SHARED_BYTES else _MIXED_NARROW
+    table = narrow if itemsize <= 2 else _MIXED_TF32 if tf32 else _MIXED_WIDE
+    fitting = [tile for limit, most, tile in table if longest <= limit and made <= most]
 
     def needed(tile: Tile) -> int:
-        kept = tile.xblock * (sum(depths) + tile.rblock) * itemsize
         turn = tile.rblock * sum(depths) * itemsize + tile.xblock * tile.rblock * pair_bytes
-        return kept + tile.stages * turn
+        return tile.xblock * sum(depths) * itemsize + tile.stages * turn + _LAID_OUT_ANEW
 
-    usual = next((tile for tile in fitting if needed(tile) <= shared), None)
-    return _shrunk(usual or replace(fitting[-1], stages=1), rows, places, wide and pair_bytes > 0)
+    last = table[-1][-1]
+    usual = next((tile for tile in fitting if needed(tile) <= shared), replace(last, stages=1))
+    return _shrunk(usual, rows, places, wide and pair_bytes > 0)
 
 
 def _shrunk(tile: Tile, rows: int | None, places: int | None, wide: bool) -> Tile:
