@@ -46,7 +46,7 @@ _NO_FUSION = tuple(
     (name, False)
     for name in (
         *("fuse_pointwise", "fuse_reductions", "fuse_siblings", "fuse_attention"),
-        "inline_producers",
+        *("fuse_mixtures", "inline_producers"),
     )
 )
 
@@ -279,7 +279,7 @@ class CompileOptions(Settings):
         forced = tuple((name, value) for name, value in varied.items() if name in known)
 
         chosen = self.scheduler if self.fusion else (*_NO_FUSION, *self.scheduler)
-        exact = (("keep_wide", False),) if self.is_strict else ()
+        exact = (("keep_wide", False), ("fuse_mixtures", False)) if self.is_strict else ()
         named = (*(limits or {}).items(), *chosen, *exact, *forced)
         return _stage_options("scheduler", SchedulerOptions, named)
 

@@ -207,3 +207,39 @@ def test_attention_gives_the_sums_of_its_rows():
         for kernel in run(graph).program.kernels
         for statement in kernel.statements
     )
+
+
+NARROW = """graph main()
+  input q: bf16[6, 20, 8] on cpu
+  input k: bf16[6, 30, 8] on cpu
+  define a: f32[6, 20, 8] on cpu
+    for i0: 6, i1: 20, i2: 8 = to(q[i0, i1, i2], f32)
+  define b: f32[6, 30, 8] on cpu
+    for i0: 6, i1: 30, i2: 8 = to(k[i0, i1, i2], f32)
+  define s: f32[6, 20, 30] on cpu
+    call out aten::bmm.out(a, b.view([6, 8, 30], [240, 1, 8], 0))
+  define w: f32[6, 20, 30] on cpu
+    for i0: 6, i1: 20, i2: 30 = exp(s[i0, i1, i2])
+  define x: f32[6, 20, 8] on cpu
+    call out aten::bmm.out(w, b)
+  define y: bf16[2, 3, 20, 8] on cpu
+    for i0: 2, i1: 3, i2: 20, i3: 8 = to(x[i0*3 + i1, i2, i3], bf16)
+  return {returned}
+"""
+
+
+def test_weights_are_rounded_only_where_their_sums_are():
+    (rounded,) = mixes(run(parse_graph(NARROW.format(returned="y"))))
+    (exact,) = mixes(run(parse_graph(NARROW.format(returned="x, y"))))
+    kernels = {}
+    for name, returned in (("rounded", "y"), ("exact", "x, y")):
+        schedule = run(parse_graph(NARROW.format(returned=returned)))
+        kernels[name] = next(k for k in schedule.program.kernels if _is_mixture(k))
+    assert len(run(parse_graph(NARROW.format(returned="y"))).program.kernels) == 1
+    types = {
+        name: {p.name: str(p.dtype) for p in kernel.params} for name, kernel in kernels.items()
+    }
+    assert types["rounded"][rounded.values[0].buffer] == "bf16"
+    assert types["rounded"][rounded.made[0]] == "bf16"
+    assert types["exact"][exact.values[0].buffer] == "f32"
+    assert types["exact"][exact.made[0]] == "f32"

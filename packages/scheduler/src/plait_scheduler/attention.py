@@ -224,6 +224,7 @@ def is_whole(ref: object, size: tuple[IndexExpr, ...], buffer: Buffer) -> bool:
 class Makers:
     """What defines each buffer, and what attention is made of."""
 
+    definitions: tuple[Definition, ...]
     table: Mapping[str, Definition]
     buffers: Mapping[str, Buffer]
     originals: bool
@@ -235,6 +236,7 @@ class Makers:
     def of(cls, graph: Graph, options: SchedulerOptions) -> Makers:
         """Those of a graph."""
         return cls(
+            graph.definitions,
             {b.name: d for d in graph.definitions for b in d.buffers},
             {buffer.name: buffer for buffer in (*graph.inputs, *_made(graph))},
             options.attention_operands,

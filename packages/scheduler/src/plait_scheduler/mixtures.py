@@ -44,7 +44,8 @@ from plait_scheduler.attention import (
 from plait_scheduler.attention_masks import shared_conditions
 from plait_scheduler.attention_operands import Operands
 from plait_scheduler.decisions import DecisionKind, DecisionLog
-from plait_scheduler.domains import points, position
+from plait_scheduler.domains import plain, points, position
+from plait_scheduler.nodes import final_reads, reads_of
 from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.prune import prune
 from plait_scheduler.sizes import buffer_bytes, estimate
@@ -57,7 +58,8 @@ _FEWEST_ROWS = 8
 
 @dataclass(frozen=True, slots=True)
 class _Match:
-    """A mixture that takes the place of the products at `places`, the last of them its own."""
+    """A mixture that takes the place of what is at `places`, the last of which is its own: of
+    products, and of what rounds their results."""
 
     places: tuple[int, ...]
     buffers: tuple[Buffer, ...]
@@ -70,10 +72,10 @@ def fuse_mixtures(graph: Graph, options: SchedulerOptions, log: DecisionLog) -> 
     """`graph` with mixtures in kernels of their own."""
     if not options.fuse_mixtures or sum(map(is_product, graph.definitions)) < 2:
         return graph
-    makers = Makers.of(graph, options)
+    makers, rounding = Makers.of(graph, options), _rounding(graph)
     matches: list[_Match] = []
     for place, definition in enumerate(graph.definitions):
-        match = _mixture(makers, place, definition)
+        match = _mixture(makers, rounding, place, definition)
         if match is None:
             continue
         obstacle = _obstacle(match.mixture, makers.buffers, options)
@@ -122,7 +124,45 @@ def _obstacle(
     return too_long([*firsts, *mixture.values], buffers, options)
 
 
-def _mixture(makers: Makers, place: int, definition: Definition) -> _Match | None:
+def _rounding(graph: Graph) -> Mapping[str, int]:
+    """The places of definitions that do no more than round a buffer, which nothing else reads, by
+    the buffer."""
+    readers: dict[str, list[int]] = {name: [] for name in final_reads(graph)}
+    buffers = {b.name: b for d in graph.definitions for b in d.buffers}
+    for place, definition in enumerate(graph.definitions):
+        for name in reads_of(definition):
+            readers.setdefault(name, []).append(place)
+    stored = set(final_reads(graph))
+    return {
+        name: places[0]
+        for name, places in readers.items()
+        if len(places) == 1
+        and name in buffers
+        and name not in stored
+        and _rounds(graph.definitions[places[0]], buffers[name])
+    }
+
+
+def _rounds(definition: Definition, buffer: Buffer) -> bool:
+    """Whether a definition is a dense buffer in 16 bits, as matrices of the same size."""
+    made = definition.buffers[0]
+    match definition.body:
+        case Pointwise(ranges, Op("to", (Load(name, index),)) as value) if (
+            name == buffer.name and value.dtype.is_reduced_precision
+        ):
+            at = plain(index)
+        case _:
+            return False
+    dense = made.layout.is_row_major and buffer.layout.is_row_major
+    if at is None or not dense or len(made.layout.size) < 3:
+        return False
+    same = made.layout.size[-2:] == buffer.layout.size[-2:]
+    return same and buffer.layout.linear(at) is made.layout.linear([var.expr for var in ranges])
+
+
+def _mixture(
+    makers: Makers, rounding: Mapping[str, int], place: int, definition: Definition
+) -> _Match | None:
     """The mixture of one buffer whose last step a definition is."""
     body = definition.body
     if not is_product(definition) or not isinstance(body, ExternCall):
@@ -153,10 +193,14 @@ def _mixture(makers: Makers, place: int, definition: Definition) -> _Match | Non
     if makers.originals:
         operands = Operands(makers.table, makers.buffers)
         factors = [makers.widened(operands, *pair) for pair in factors]
-        values = operands.original(values, widened=True)
+        # Weights of f32 may be rounded where their sums are rounded anyway.
+        values = operands.original(values, widened=definition.buffers[0].name in rounding)
     mixture = Mixture((*batches, row), axis, tuple(factors), (values,), weight)
     pairs = tuple(makers.buffers[load.buffer] for load, _, _ in products)
-    return _Match((place,), definition.buffers, mixture, (*pairs, buffer))
+    last = rounding.get(definition.buffers[0].name)
+    places = (place,) if last is None else (place, last)
+    made = definition if last is None else makers.definitions[last]
+    return _Match(places, made.buffers, mixture, (*pairs, buffer))
 
 
 def _turned(ref: TensorRef, buffer: Buffer) -> TensorRef:
@@ -233,7 +277,8 @@ def _both(one: _Match, other: _Match) -> _Match | None:
     ]
     values = (*first.values, *second.values)
     mixture = Mixture(first.ranges, first.axis, tuple(factors), values, packed(weights))
-    places, buffers = (*one.places, *other.places), (*one.buffers, *other.buffers)
+    places = tuple(sorted((*one.places, *other.places)))
+    buffers = (*one.buffers, *other.buffers)
     pairs = tuple(dict.fromkeys([*one.pairs, *other.pairs]))
     return _Match(places, buffers, mixture, pairs)
 
