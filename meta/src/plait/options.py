@@ -142,7 +142,8 @@ class CompileOptions(Settings):
     attention_gradients: bool | None = setting(
         None,
         "let the backward of attention that is no call, as of flex_attention, compute its scores "
-        "again rather than keep them: kernels of GPUs do so block by block; None does so there",
+        "again rather than keep them: kernels of GPUs do so block by block; None does so there, in "
+        "bfloat16 and float16",
         env="PLAIT_ATTENTION_GRADIENTS",
     )
     freeze: bool = setting(

@@ -66,7 +66,8 @@ def keep_attention(joint: JointGraph, *, everywhere: bool = False) -> KeptAttent
 
     Args:
         joint: forward and backward in one graph, which is not changed.
-        everywhere: also on CPUs, where there are no kernels for what the backward then computes.
+        everywhere: also where less is saved and more computed: on CPUs, which have no kernels for
+            what the backward then computes, and in float32, of which products are faster.
     """
     if not any(_is_softmax(node) for node in joint.graph.nodes):
         return KeptAttention(joint, 0, ())
@@ -83,7 +84,7 @@ def keep_attention(joint: JointGraph, *, everywhere: bool = False) -> KeptAttent
             attention = _attention(node, late)
             if attention is None:
                 continue
-            attention.check()
+            attention.check(everywhere)
         except _LeftError as reason:
             left.append((str(reason), node.meta.get("source_line")))
         else:
@@ -137,9 +138,11 @@ class _Attention:
     late: frozenset[fx.Node]
     """What the backward computes of all this."""
 
-    def check(self) -> None:
-        """Raise _LeftError where there is no kernel for it."""
+    def check(self, everywhere: bool) -> None:
+        """Raise _LeftError where there is no kernel for it, or none that is faster."""
         value = self.product.meta["val"]
+        if self.result.meta["val"].dtype is torch.float32 and not everywhere:
+            raise _LeftError("products of float32 are faster than kernels of its gradients")
         if value.dtype is not torch.float32:
             raise _LeftError(f"there is no kernel for scores of {value.dtype}")
         if any(isinstance(n, int) and n < _FEWEST_ROWS for n in value.shape[-2:]):
