@@ -86,14 +86,13 @@ def interpret(graph: Graph, inputs: Sequence[Tensor]) -> tuple[object, ...]:
             case Scatter():
                 run.store(definition.buffers[0], _scattered(run, definition.body))
             case Attention():
-                for buffer, value in zip(
-                    definition.buffers, run.attention(definition.body), strict=False
-                ):
-                    run.store(buffer, value)
+                rows = run.attention(definition.body)  # and sums, which may not be asked for
+                for buffer, result in zip(definition.buffers, rows, strict=False):
+                    run.store(buffer, result)
             case Mixture():
                 mixed = run.mixture(definition.body)
-                for buffer, value in zip(definition.buffers, mixed, strict=True):
-                    run.store(buffer, value)
+                for buffer, result in zip(definition.buffers, mixed, strict=True):
+                    run.store(buffer, result)
             case ExternCall():
                 results = run.call(definition.body)
                 for buffer, result in zip(definition.buffers, results, strict=True):

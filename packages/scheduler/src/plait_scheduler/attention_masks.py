@@ -96,7 +96,9 @@ def where_all_hold(value: Value, conditions: Collection[Value]) -> Value:
 
     def leaf(part: Value) -> Value | None:
         match part:
-            case Op("where", (mask, inner, _)) | Masked(mask, inner, _) if mask in conditions:
+            case Op("where", (mask, Value() as inner, _)) if mask in conditions:
+                return inner
+            case Masked(mask, Value() as inner, _) if mask in conditions:
                 return inner
         return None
 

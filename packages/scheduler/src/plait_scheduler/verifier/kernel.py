@@ -209,8 +209,8 @@ class _KernelCheck:
             self._require(attend.sums in self.params, f"{attend.sums} is a parameter")
             sums = self.params[attend.sums]
             self._require(sums.access is Access.WRITE, f"{sums.name} may be written")
-            whole = sums.layout.is_row_major and sums.layout.numel is product([batch, rows])
-            self._require(whole, f"{sums.name} is dense, with one element for each row")
+            dense = sums.layout.is_row_major and sums.layout.numel is product([batch, rows])
+            self._require(dense, f"{sums.name} is dense, with one element for each row")
             self._require(sums.dtype is attend.value.dtype, f"{sums.name} has the scores' type")
             self.stored.add(attend.sums)
 
