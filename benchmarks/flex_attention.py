@@ -1,11 +1,14 @@
 """Attention with score functions and masks on a GPU: plait, torch.compile, and ATen's attention.
 
     python -m benchmarks.flex_attention --markdown flex_attention.md
+    python -m benchmarks.flex_attention --backward --markdown flex_attention_backward.md
 
 Milliseconds of the GPU for one call, in turns in one process; the error is the largest against
 float64, as a share of the largest value. Operations are those of both products for the pairs that
-the mask leaves. `scaled_dot_product_attention` has no form for soft caps, and takes a window as a
-matrix.
+the mask leaves; with `--backward`, which times a forward and its backward, those of seven: scores
+are computed twice. Its error is the largest of the three gradients', and the memory the most that
+is allocated beside inputs. `scaled_dot_product_attention` has no form for soft caps, and takes a
+window as a matrix.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ SYSTEMS = ("plait", "torch.compile", "sdpa")
 Sizes = tuple[int, int]
 SIZES: tuple[Sizes, ...] = ((4096, 64), (4096, 128))
 Calls = dict[str, Callable[[], Tensor]]
+Found = dict[str, dict[str, float]]
 
 
 def causal(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -90,20 +94,34 @@ def allowed(name: str, rows: int) -> Tensor | None:
 
 def exact(name: str, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """A form in float64, head by head."""
-    rows = q.shape[2]
-    mask, made = allowed(name, rows), []
-    distance = torch.arange(rows, device=q.device) - torch.arange(rows, device=q.device)[:, None]
+    return torch.stack([exact_head(name, q, k, v, head) for head in range(q.shape[1])])[None]
+
+
+def exact_gradients(name: str, q: Tensor, k: Tensor, v: Tensor, g: Tensor) -> list[Tensor]:
+    """The gradients of queries, keys and values in float64, head by head."""
+    made = []
     for head in range(q.shape[1]):
-        a, b, c = (each[0, head].double() for each in (q, k, v))
-        s = a @ b.T / math.sqrt(q.shape[-1])
-        if name.startswith("soft cap"):
-            s = CAP * torch.tanh(s / CAP)
-        if name == "slopes":
-            s = s + distance * 2.0 ** -(head + 1.0)
-        if mask is not None:
-            s = s.masked_fill(~mask, -math.inf)
-        made.append(s.softmax(-1) @ c)
-    return torch.stack(made)[None]
+        wide = [each.detach().double().requires_grad_() for each in (q, k, v)]
+        out = exact_head(name, wide[0], wide[1], wide[2], head)
+        found = torch.autograd.grad(out, wide, g[0, head].double())
+        made.append([each[0, head] for each in found])
+    return [torch.stack(each)[None] for each in zip(*made, strict=True)]
+
+
+def exact_head(name: str, q: Tensor, k: Tensor, v: Tensor, head: int) -> Tensor:
+    """A form's result for one head in float64."""
+    rows = q.shape[2]
+    mask = allowed(name, rows)
+    place = torch.arange(rows, device=q.device)
+    a, b, c = (each[0, head].double() for each in (q, k, v))
+    s = a @ b.T / math.sqrt(q.shape[-1])
+    if name.startswith("soft cap"):
+        s = CAP * torch.tanh(s / CAP)
+    if name == "slopes":
+        s = s + (place - place[:, None]) * 2.0 ** -(head + 1.0)
+    if mask is not None:
+        s = s.masked_fill(~mask, -math.inf)
+    return s.softmax(-1) @ c
 
 
 def systems(name: str, given: dict[str, Any], tensors: Sequence[Tensor]) -> Calls:
@@ -128,31 +146,63 @@ def systems(name: str, given: dict[str, Any], tensors: Sequence[Tensor]) -> Call
     return found
 
 
-def measure(name: str, sizes: Sizes, rounds: int) -> dict[str, dict[str, float]]:
-    """By system: milliseconds, operations per second in units of 10^12, and the error."""
+def measure(name: str, sizes: Sizes, rounds: int, *, backward: bool) -> Found:
+    """By system: milliseconds, operations per second in units of 10^12, the error, and (with
+    `backward`) MB of memory."""
     rows, depth = sizes
     draw = torch.Generator("cuda").manual_seed(0)
     shape = (1, HEADS, rows, depth)
-    tensors = [
-        torch.randn(shape, device="cuda", dtype=torch.bfloat16, generator=draw) for _ in range(3)
-    ]
+    q, k, v, g = (
+        torch.randn(shape, device="cuda", dtype=torch.bfloat16, generator=draw) for _ in range(4)
+    )
+    for each in (q, k, v):
+        each.requires_grad_(backward)
     mask = allowed(name, rows)
     pairs = rows * rows if mask is None else int(mask.sum())
-    wanted = exact(name, *tensors)
-    calls = systems(name, forms(rows)[name], tensors)
-    found: dict[str, dict[str, float]] = {}
-    with torch.no_grad():
+    calls = systems(name, forms(rows)[name], (q, k, v))
+    if backward:
+        wanted = exact_gradients(name, q, k, v, g)
+        calls = {system: _with_backward(call, (q, k, v), g) for system, call in calls.items()}
+    else:
+        with torch.no_grad():
+            wanted = [exact(name, q, k, v)]
+        calls = {system: _as_list(call) for system, call in calls.items()}
+    found: Found = {}
+    with torch.set_grad_enabled(backward):
         for system, call in calls.items():
-            error = (call().double() - wanted).abs().max() / wanted.abs().max()
-            found[system] = {"error": float(error)}
+            both = zip(call(), wanted, strict=True)
+            errors = [float((a.double() - b).abs().max() / b.abs().max()) for a, b in both]
+            found[system] = {"error": max(errors), "MB": _megabytes(call)}
         times = {system: [_milliseconds(call)] for system, call in calls.items()}
         for _ in range(rounds - 1):
             for system, call in calls.items():
                 times[system].append(_milliseconds(call))
-    for system, each in times.items():
-        ms = statistics.median(each)
-        found[system] |= {"ms": ms, "tflops": 4 * HEADS * pairs * depth / ms / 1e9}
+    operations = (14 if backward else 4) * HEADS * pairs * depth
+    for system, taken in times.items():
+        ms = statistics.median(taken)
+        found[system] |= {"ms": ms, "tflops": operations / ms / 1e9}
     return found
+
+
+def _with_backward(
+    call: Callable[[], Tensor], tensors: Sequence[Tensor], g: Tensor
+) -> Callable[[], Sequence[Tensor]]:
+    return lambda: torch.autograd.grad(call(), tensors, g)
+
+
+def _as_list(call: Callable[[], Tensor]) -> Callable[[], Sequence[Tensor]]:
+    return lambda: [call()]
+
+
+def _megabytes(call: Callable[[], object]) -> float:
+    """The most memory that a call has allocated."""
+    call()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - before) / 1e6
 
 
 def _milliseconds(call: Callable[[], object], times: int = 20) -> float:
@@ -167,21 +217,19 @@ def _milliseconds(call: Callable[[], object], times: int = 20) -> float:
     return start.elapsed_time(end) / times
 
 
-def markdown(rows: Sequence[tuple[str, dict[str, dict[str, float]]]]) -> str:
-    """A table: milliseconds, and operations per second."""
+def markdown(rows: Sequence[tuple[str, Found]], *, backward: bool) -> str:
+    """A table: milliseconds, operations per second, errors and (with `backward`) memory."""
+    head, form = "ms (TFLOP/s), error", "{ms:.3f} ({tflops:.0f}), {error:.1e}"
+    if backward:
+        head, form = f"{head}, MB", f"{form}, {{MB:.0f}}"
     lines = [
-        f"{facts()}; {HEADS} heads, bfloat16.",
+        f"{facts()}; {HEADS} heads, bfloat16{', forward and backward' if backward else ''}.",
         "",
-        "| | " + " | ".join(f"{system}, ms (TFLOP/s), error" for system in SYSTEMS) + " |",
+        "| | " + " | ".join(f"{system}, {head}" for system in SYSTEMS) + " |",
         "|---" * (len(SYSTEMS) + 1) + "|",
     ]
     for label, found in rows:
-        cells = [
-            "{ms:.3f} ({tflops:.0f}), {error:.1e}".format(**found[system])
-            if system in found
-            else ""
-            for system in SYSTEMS
-        ]
+        cells = [form.format(**found[system]) if system in found else "" for system in SYSTEMS]
         lines.append(f"| {label} | " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])
 
@@ -191,6 +239,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="*", help="names of forms")
     parser.add_argument("--depths", nargs="*", type=int)
+    parser.add_argument("--backward", action="store_true", help="time forward and backward")
     parser.add_argument("--markdown", type=Path)
     chosen = parser.parse_args()
     rows = []
@@ -198,10 +247,10 @@ def main() -> int:
         for name in chosen.only or forms(128):
             if chosen.depths and sizes[1] not in chosen.depths:
                 continue
-            found = measure(name, sizes, chosen.rounds)
+            found = measure(name, sizes, chosen.rounds, backward=chosen.backward)
             print(f"{name} {sizes}: {found}", file=sys.stderr, flush=True)
             rows.append((f"{name}, {sizes[0]} x {sizes[1]}", found))
-    table = markdown(rows)
+    table = markdown(rows, backward=chosen.backward)
     print(table)
     if chosen.markdown:
         chosen.markdown.write_text(table)

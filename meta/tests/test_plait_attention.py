@@ -232,6 +232,103 @@ print(graph.backend, graph.record.code.source.count("device.dot("))
 """
 
 
+TRAINED_ON_TRITON = """
+import sys
+import plait, torch
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+module = sys.modules[flex_attention.__module__]
+module._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
+module._validate_device = lambda *tensors: None  # there are no gradients on CPUs
+ROWS, KEYS = 70, 300
+documents = torch.arange(KEYS) // 70
+slopes = torch.linspace(0.1, 0.4, 4)
+
+def in_document(b, h, i, j):
+    return (4 * i >= j) & (documents[4 * i] == documents[j])
+
+def late(b, h, i, j):
+    return (i > 20) & (i >= j) & (i - j < 9)
+
+def capped(s, b, h, i, j):
+    return 5 * torch.tanh(s / 5) + slopes[h] * (j - i)
+
+def mask(function):
+    return create_block_mask(function, None, None, ROWS, KEYS, device="cpu")
+
+settings = {"attention_operands": True, "attention_spans": True, "max_head_size": 256}
+settings |= {"attention_sums": True, "fuse_mixtures": True}
+options = {f"scheduler.{name}": value for name, value in settings.items()}
+options["attention_gradients"] = True
+
+def drawn(dtype, keys):
+    draw = torch.Generator().manual_seed(0)
+    shapes = (1, 4, ROWS, 16), (1, 2, keys, 16), (1, 2, keys, 24)
+    return [torch.randn(s, generator=draw).to(dtype).requires_grad_() for s in shapes]
+
+def check(name, attend, dtype, keys=KEYS, products=2, tensors=(), wanted_of=None):
+    fast = plait.compile(attend, backend="triton", options=options)
+    given = [*drawn(dtype, keys), *tensors]
+    made = fast(*given)
+    g = torch.randn(made.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+    found = torch.autograd.grad(made, given, g)
+    wide = [each.detach().double().requires_grad_() for each in given]
+    wanted = torch.autograd.grad((wanted_of or attend)(*wide), wide, g.double())
+    limit = 1e-5 if dtype is torch.float32 else 0.02
+    for one, other in zip(found, wanted, strict=True):
+        scale = float(other.abs().max())
+        torch.testing.assert_close(one.double() / scale, other / scale, rtol=limit, atol=limit)
+    graphs = plait.report(fast).graphs
+    assert all(graph.backend == "triton" for graph in graphs), name
+    kernels = [kernel for graph in graphs for kernel in graph.kernels]
+    assert sum("mixture" in kernel for kernel in kernels) == products, (name, kernels)
+    assert any("attention" in kernel for kernel in kernels) == bool(products), (name, kernels)
+    return found, [each.left for each in graphs[0].passes if each.name == "attention-gradients"]
+
+def flex(**given):
+    return lambda q, k, v: flex_attention(q, k, v, enable_gqa=True, **given)
+
+check("plain", flex(), torch.float32)
+check("both", flex(score_mod=capped, block_mask=mask(in_document)), torch.float32)
+check("both", flex(score_mod=capped, block_mask=mask(in_document)), torch.bfloat16)
+(queries, _, _), _ = check("late", flex(block_mask=mask(late)), torch.float16)
+assert not queries[:, :, :21].any()
+
+def by_hand(q, k, v):
+    k, v = (each.repeat_interleave(2, 1) for each in (k, v))
+    seen = torch.ones(ROWS, ROWS, dtype=torch.bool).tril()
+    scores = (q @ k.transpose(-2, -1) / 4).masked_fill(~seen, float("-inf"))
+    return scores.softmax(-1) @ v
+
+check("by hand", by_hand, torch.float32, keys=ROWS)
+
+def learned(q, k, v, bias):
+    score = lambda s, b, h, i, j: s + bias[h, i, j]
+    return flex_attention(q, k, v, score_mod=score, enable_gqa=True)
+
+def learned_by_hand(q, k, v, bias):
+    k, v = (each.repeat_interleave(2, 1) for each in (k, v))
+    return (q @ k.transpose(-2, -1) / 4 + bias).softmax(-1) @ v
+
+bias = torch.randn(4, ROWS, 24, generator=torch.Generator().manual_seed(2)).requires_grad_()
+given = {"products": 0, "keys": 24, "tensors": (bias,), "wanted_of": learned_by_hand}
+_, ((reason,),) = check("learned", learned, torch.float32, **given)
+print(reason)
+"""
+
+
+def test_gradients_are_kernels_of_tritons():
+    pytest.importorskip("plait_triton_codegen", reason="the Triton backend is optional")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", TRAINED_ON_TRITON],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "reads gradients of each score" in done.stdout
+
+
 def test_it_is_one_kernel_of_tritons():
     pytest.importorskip("plait_triton_codegen", reason="the Triton backend is optional")
     done = subprocess.run(

@@ -1,11 +1,13 @@
-"""Calls of attention in the place of hand-written attention, before a graph is recorded."""
+"""Calls of attention in the place of hand-written attention, before a graph is recorded; and what
+the backward of other attention keeps."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from plait.options import ATTENTION_CALLS
+from plait.options import ATTENTION_CALLS, ATTENTION_GRADIENTS
 from plait.record import PassFact
 from plait.stages import Stages
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from torch import fx
 
     from plait.options import CompileOptions
+    from plait_fx_passes import JointGraph
 
 
 def with_attention_calls(
@@ -32,11 +35,34 @@ def with_attention_calls(
         found = fuse_attention(program, everywhere=bool(chosen), dropout=drops)
         seconds = time.perf_counter() - started
     count = sum(found.forms.values())
-    left = tuple(f"{reason} ({line})" if line else reason for reason, line in found.left)
+    left = _shown(found.left)
     stages.add_passes([PassFact(ATTENTION_CALLS, seconds, count, found.forms, {}, left)])
     if count:
         stages.dump("attention.py", lambda: found.program.code)
     return found.program
+
+
+def with_kept_attention(joint: JointGraph, stages: Stages, options: CompileOptions) -> JointGraph:
+    """The joint graph with attention whose backward computes scores again, where that is chosen."""
+    chosen = options.attention_gradients
+    if options.is_strict or chosen is False or ATTENTION_GRADIENTS in options.disabled:
+        return joint
+    from plait_fx_passes import keep_attention
+
+    with stages.stage("partition"):
+        started = time.perf_counter()
+        kept = keep_attention(joint, everywhere=bool(chosen))
+        seconds = time.perf_counter() - started
+    if kept.count or kept.left:
+        forms = {"recomputed": kept.count} if kept.count else {}
+        left = _shown(kept.left)
+        stages.add_passes([PassFact(ATTENTION_GRADIENTS, seconds, kept.count, forms, {}, left)])
+    return kept.joint
+
+
+def _shown(left: Sequence[tuple[str, str | None]]) -> tuple[str, ...]:
+    """Reasons, each with the user's line."""
+    return tuple(f"{reason} ({line})" if line else reason for reason, line in left)
 
 
 def _is_on_gpu(program: fx.GraphModule) -> bool:

@@ -40,12 +40,14 @@ RANDOM = ("eager", "counter")
 """Which random numbers a compiled program draws."""
 ATTENTION_CALLS = "attention-calls"
 """The name of the pass that makes hand-written attention calls."""
+ATTENTION_GRADIENTS = "attention-gradients"
+"""The name of the pass that lets backwards of attention compute scores again."""
 BACKENDS = ("plait", "python", "triton", "eager", "noop", "aten", "checking", "printing", "dumping")
 _NO_FUSION = tuple(
     (name, False)
     for name in (
         *("fuse_pointwise", "fuse_reductions", "fuse_siblings", "fuse_attention"),
-        "inline_producers",
+        *("fuse_mixtures", "inline_producers"),
     )
 )
 
@@ -137,6 +139,13 @@ class CompileOptions(Settings):
         "recorded, which needs no memory for scores and rounds in other places; None does so where "
         "it is faster, on GPUs",
         env="PLAIT_ATTENTION_CALLS",
+    )
+    attention_gradients: bool | None = setting(
+        None,
+        "let the backward of attention that is no call, as of flex_attention, compute its scores "
+        "again rather than keep them: kernels of GPUs do so block by block; None does so there, in "
+        "bfloat16 and float16",
+        env="PLAIT_ATTENTION_GRADIENTS",
     )
     freeze: bool = setting(
         False,
@@ -272,7 +281,7 @@ class CompileOptions(Settings):
         forced = tuple((name, value) for name, value in varied.items() if name in known)
 
         chosen = self.scheduler if self.fusion else (*_NO_FUSION, *self.scheduler)
-        exact = (("keep_wide", False),) if self.is_strict else ()
+        exact = (("keep_wide", False), ("fuse_mixtures", False)) if self.is_strict else ()
         named = (*(limits or {}).items(), *chosen, *exact, *forced)
         return _stage_options("scheduler", SchedulerOptions, named)
 
@@ -455,6 +464,11 @@ def parse_options(options: object) -> CompileOptions:
             "numerics='strict' and the option 'attention_calls' contradict each other",
             hint="A fused kernel rounds in other places than the products that it replaces.",
         )
+    if parsed.is_strict and parsed.attention_gradients:
+        raise OptionError(
+            "numerics='strict' and the option 'attention_gradients' contradict each other",
+            hint="Weights that are computed again are rounded otherwise than those of the forward.",
+        )
     if parsed.verify < 0:
         raise OptionError(f"option 'verify' takes a number of calls, not {shown(parsed.verify)}")
     for place in nested["user_passes"]:
@@ -519,7 +533,8 @@ def _check_stages(options: CompileOptions) -> None:
         frozen = (*fx_passes.FOLDING_PASSES, *fx_passes.PACKING_PASSES)
         of_groups = collective_passes()
         chosen = (*plaits, *frozen, *of_groups, *options.passes(), *user.after_grad)
-        known = list(dict.fromkeys([ATTENTION_CALLS, *(each.name for each in chosen)]))
+        ours = (ATTENTION_CALLS, ATTENTION_GRADIENTS)
+        known = list(dict.fromkeys([*ours, *(each.name for each in chosen)]))
         for name in sorted(options.disabled):
             if name not in known:
                 raise unknown_name("pass", name, known)

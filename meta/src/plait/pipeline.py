@@ -21,7 +21,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from plait.attention import with_attention_calls
+from plait.attention import with_attention_calls, with_kept_attention
 from plait.codegen import Built, Target, build
 from plait.collectives import (
     between_collectives,
@@ -247,6 +247,7 @@ def compile_training_graph(
     joint = recorded.replace_graph(_improved(recorded.flat(), stages, options).graph)
     if known is not None:
         joint = known.used_in(joint)
+    joint = with_kept_attention(joint, stages, options)
     with stages.stage("partition"):
         parts = fx_passes.partition(joint, options.memory_budget)
     stages.check("partition", lambda: fx_passes.verify(parts.forward))

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 import triton_kernels as kernels
 from triton_attention import Case, kernel_of
+from triton_mixtures import gradient_kernels
 from triton_products import product, swiglu, with_bias_and_gelu
 
 from plait_triton_codegen import TritonOptions, render_kernel
 
+_KEYS, _QUERIES = gradient_kernels(Case("causal", (2, 8, 2, 1000, 1000, 64, 64)))
 GOLDEN = Path(__file__).parent / "golden"
 CASES = {
     "softmax": (kernels.softmax(16384, 4096, "bf16"), None),
@@ -37,6 +39,8 @@ CASES = {
     "product_bias_gelu": (with_bias_and_gelu(8192, 3072, 768), None),
     "product_batches": (product(512, 512, 64, "f32", batches=96), TritonOptions(tf32=True)),
     "product_swiglu": (swiglu(4096, 8192, 2048), None),
+    "mixture_keys": (_KEYS, None),
+    "mixture_queries": (_QUERIES, None),
     "embedding_backward": (kernels.embedding_backward(50257, 8192, 768, "bf16"), None),
     "running_sum": (kernels.running_sum(4096, 2048), None),
     "running_sum_looped": (kernels.running_sum(4096, 32768, "bf16"), None),

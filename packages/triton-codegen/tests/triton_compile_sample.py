@@ -13,6 +13,7 @@ import triton_kernels as kernels
 from test_triton_operations import _cases
 from triton_attention import Case, kernel_of
 from triton_checks import pointwise
+from triton_mixtures import gradient_kernels
 from triton_products import product, swiglu, weight_of_bytes, with_bias_and_gelu
 
 from plait_ir_lowering import OPS, DType, Load, Op, TypeRule, Var
@@ -75,6 +76,14 @@ SAMPLE: dict[str, Kernel] = {
     "product swiglu": swiglu(4096, 8192, 2048),
     "attention of tails": kernel_of(Case("alibi", (2, 8, 8, 1000, 1003, 80, 40))),
 }
+for _name, _case in {
+    "causal": Case("causal", (1, 8, 2, 4096, 4096, 128, 128)),
+    "capped": Case("capped causal", (1, 8, 8, 4096, 4096, 64, 64)),
+    "of long rows": Case("causal", (1, 8, 8, 4096, 4096, 256, 256)),
+    "f32": Case("causal", (1, 8, 8, 4096, 4096, 128, 128), torch.float32),
+}.items():
+    for _of, _kernel in zip(("keys", "queries"), gradient_kernels(_case), strict=True):
+        SAMPLE[f"gradients of {_of}, {_name}"] = _kernel
 
 TENSOR_CORES = ("wgmma.mma_async", "mma.sync", "tcgen05.mma")
 """Instructions that multiply matrices."""

@@ -155,6 +155,7 @@ if TYPE_CHECKING:
     from plait_fx_passes.to_functional import (
         to_aten,
     )
+    from plait_fx_passes.training.attention import KeptAttention, keep_attention
     from plait_fx_passes.training.backwards import (
         Ready,
         part_of,
@@ -371,6 +372,7 @@ else:
                 "flattened",
             ),
             "plait_fx_passes.to_functional": ("to_aten",),
+            "plait_fx_passes.training.attention": ("KeptAttention", "keep_attention"),
             "plait_fx_passes.training.backwards": (
                 "Ready",
                 "part_of",
@@ -473,6 +475,7 @@ __all__ = [
     "InputView",
     "JointGraph",
     "Journal",
+    "KeptAttention",
     "Known",
     "Literal",
     "Match",
@@ -534,6 +537,7 @@ __all__ = [
     "is_written_variant",
     "journaled",
     "keep_all",
+    "keep_attention",
     "load_operator",
     "memory_efficient",
     "moving_decompositions",

@@ -24,12 +24,14 @@ from plait_ir_lowering.ir.graph import (
     ExternList,
     Graph,
     Layout,
+    Mixture,
     OutputRef,
     Pointwise,
     Reduction,
     Scan,
     Scatter,
     TensorRef,
+    product_name,
 )
 from plait_ir_lowering.ir.index import IndexExpr, Quotient, Remainder, Var
 from plait_ir_lowering.ir.ops import ReductionKind, ScatterKind
@@ -84,7 +86,13 @@ def interpret(graph: Graph, inputs: Sequence[Tensor]) -> tuple[object, ...]:
             case Scatter():
                 run.store(definition.buffers[0], _scattered(run, definition.body))
             case Attention():
-                run.store(definition.buffers[0], run.attention(definition.body))
+                rows = run.attention(definition.body)  # and sums, which may not be asked for
+                for buffer, result in zip(definition.buffers, rows, strict=False):
+                    run.store(buffer, result)
+            case Mixture():
+                mixed = run.mixture(definition.body)
+                for buffer, result in zip(definition.buffers, mixed, strict=True):
+                    run.store(buffer, result)
             case ExternCall():
                 results = run.call(definition.body)
                 for buffer, result in zip(definition.buffers, results, strict=True):
@@ -221,8 +229,8 @@ class _Run:
             found.append(self._joined(body.result, known).expand(element[0].shape))
         return torch.stack(found, place)
 
-    def attention(self, body: Attention) -> Tensor:
-        """All scores at once, then their softmax."""
+    def attention(self, body: Attention) -> tuple[Tensor, Tensor]:
+        """All scores at once, then their softmax; and the logarithms of its sums."""
         queries, keys, values = (self.ref(ref).flatten(0, -3) for ref in body.refs)
         shape = [var.extent.as_int() for var in (*body.ranges, body.axis)]
         computed = to_torch_dtype(body.score.dtype)
@@ -230,10 +238,32 @@ class _Run:
         local = Local(SCORE, body.score.dtype)
         scores = self.at_all(body.score, (*body.ranges, body.axis), {local: product})
         weights = scores.softmax(-1)
+        sums = scores.logsumexp(-1, keepdim=True)
         if body.zeros:
-            weights = weights.masked_fill((scores == -torch.inf).all(-1, keepdim=True), 0)
+            is_empty = (scores == -torch.inf).all(-1, keepdim=True)
+            weights, sums = weights.masked_fill(is_empty, 0), sums.masked_fill(is_empty, torch.inf)
         rows = weights.reshape(queries.shape[0], queries.shape[1], -1)
-        return (rows @ values.to(rows.dtype)).to(values.dtype)
+        return (rows @ values.to(rows.dtype)).to(values.dtype), sums
+
+    def mixture(self, body: Mixture) -> list[Tensor]:
+        """All products and weights at once."""
+        shape = [var.extent.as_int() for var in (*body.ranges, body.axis)]
+        computed = body.weights.dtype
+        wide = to_torch_dtype(computed)
+
+        def matrices(ref: TensorRef) -> Tensor:
+            return self.ref(ref).flatten(0, -3).to(wide)
+
+        products: dict[Value, Tensor] = {
+            Local(product_name(number), computed): (matrices(a) @ matrices(b)).reshape(shape)
+            for number, (a, b) in enumerate(body.factors)
+        }
+        mixed = []
+        for weight, ref in zip(components(body.weights), body.values, strict=True):
+            values = matrices(ref)
+            weights = self.at_all(weight, (*body.ranges, body.axis), products)
+            mixed.append(weights.reshape(values.shape[0], -1, values.shape[1]) @ values)
+        return mixed
 
     def _joined(self, root: Value, known: dict[Local, Tensor]) -> Tensor:
         """A value of locals alone."""

@@ -17,11 +17,13 @@ from plait_ir_lowering.ir.graph import (
     ExternList,
     Graph,
     Layout,
+    Mixture,
     Pointwise,
     Reduction,
     Scan,
     Scatter,
     TensorRef,
+    product_name,
 )
 from plait_ir_lowering.ir.index import Bounds, IndexExpr, Sym, Var, bounds
 from plait_ir_lowering.ir.index_queries import atoms
@@ -41,7 +43,7 @@ from plait_ir_lowering.ir.values import (
     post_order,
 )
 from plait_ir_lowering.text import print_graph
-from plait_ir_lowering.verify_attention import attention_problem
+from plait_ir_lowering.verify_attention import attention_problem, mixture_problem
 from plait_ir_lowering.verify_calls import call_problem
 from plait_ir_lowering.verify_layouts import (
     constant_problem,
@@ -132,6 +134,8 @@ class _Checker:
                 self._check_scatter(definition, definition.body)
             case Attention():
                 self._check_attention(definition, definition.body)
+            case Mixture():
+                self._check_mixture(definition, definition.body)
             case ExternCall():
                 self._check_call(definition, definition.body)
         for buffer in definition.buffers:
@@ -189,6 +193,19 @@ class _Checker:
         local = Local(SCORE, body.score.dtype)
         self.require(attention_problem(definition, body, self.known), definition)
         self._check_value(definition, body.score, domain, local.dtype, (local,))
+        for load in body.spans:
+            self._check_value(definition, load, body.ranges, DType.i32)
+
+    def _check_mixture(self, definition: Definition, body: Mixture) -> None:
+        for ref in body.refs:
+            self.check_ref(ref, definition)
+        domain = (*body.ranges, body.axis)
+        self._check_names(definition, domain)
+        self.require(mixture_problem(definition, body, self.known), definition)
+        for weight in components(body.weights):
+            names = [product_name(number) for number in range(len(body.factors))]
+            known = [Local(name, weight.dtype) for name in names]
+            self._check_value(definition, weight, domain, weight.dtype, known)
         for load in body.spans:
             self._check_value(definition, load, body.ranges, DType.i32)
 

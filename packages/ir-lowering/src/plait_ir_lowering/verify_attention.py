@@ -1,24 +1,30 @@
-"""What an attention's tensors must be to each other."""
+"""What the tensors of an attention, or of a mixture, must be to each other."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from plait_ir_lowering.ir.dtypes import DType
-from plait_ir_lowering.ir.graph import Attention, Buffer, Definition, TensorRef, score_dtype
+from plait_ir_lowering.ir.graph import (
+    Attention,
+    Buffer,
+    Definition,
+    Mixture,
+    TensorRef,
+    score_dtype,
+)
 from plait_ir_lowering.ir.index import IndexExpr
 from plait_ir_lowering.ir.index_queries import product
+from plait_ir_lowering.ir.values import components
 
 
 def attention_problem(
     definition: Definition, body: Attention, known: Mapping[str, Buffer]
 ) -> str | None:
     """What is wrong with the shapes and element types of an attention, or None."""
-    if len(definition.buffers) != 1:
-        return "an attention defines one buffer"
     if not body.ranges:
         return "an attention has no rows"
-    made, computed = definition.buffers[0], body.score.dtype
+    (made, *sums), computed = definition.buffers, body.score.dtype
     queries, keys, values = (known[ref.buffer] for ref in body.refs)
     if any(ref.dtype is not None for ref in body.refs):
         return "an attention reads elements as another type"
@@ -42,6 +48,48 @@ def attention_problem(
         return "an attention multiplies matrices whose sizes differ"
     if _matrices(made.layout.size) != (batch, rows, width):
         return "an attention gives another shape than the buffer's"
+    if not sums:
+        return None
+    number = product([batch, rows])
+    if len(sums) > 1 or not sums[0].layout.is_row_major or sums[0].layout.numel is not number:
+        return "an attention gives its rows, and the sums of these in one dense buffer"
+    return None if sums[0].dtype is computed else f"sums of {computed} scores in {sums[0].dtype}"
+
+
+def mixture_problem(
+    definition: Definition, body: Mixture, known: Mapping[str, Buffer]
+) -> str | None:
+    """What is wrong with the shapes and element types of a mixture, or None."""
+    weights = components(body.weights)
+    if not body.ranges or not body.factors:
+        return "a mixture has rows, and weights of products"
+    if not len(definition.buffers) == len(body.values) == len(weights):
+        return "a mixture has values and weights for each buffer"
+    if any(ref.dtype is not None for ref in body.refs):
+        return "a mixture reads elements as another type"
+    if len(body.spans) not in (0, 3):
+        return "a mixture is told a first place, a last one, and how many"
+    computed = weights[0].dtype
+    if computed not in (DType.f32, DType.f64) or any(w.dtype is not computed for w in weights):
+        return "weights of a mixture have one type, f32 or f64"
+    if any(score_dtype(known[ref.buffer].dtype) is not computed for ref in body.refs):
+        return f"a mixture with weights of {computed} multiplies tensors of another type"
+    every = [_size(ref, known) for ref in body.refs]
+    every += [buffer.layout.size for buffer in definition.buffers]
+    if any(len(size) < 3 for size in every):
+        return "a mixture reads and gives batches of matrices"
+    *batches, row = body.ranges
+    batch = product([var.extent for var in batches])
+    for left, right in body.factors:
+        first, second = (_matrices(_size(ref, known)) for ref in (left, right))
+        if first[:2] != (batch, row.extent) or second != (batch, first[2], body.axis.extent):
+            return "factors of a mixture have other sizes than its loops, or than each other"
+    for ref, buffer in zip(body.values, definition.buffers, strict=True):
+        mixed, made = _matrices(_size(ref, known)), _matrices(buffer.layout.size)
+        if mixed[:2] != (batch, body.axis.extent) or made != (batch, row.extent, mixed[2]):
+            return f"values of a mixture have another shape than its loops, or than {buffer.name}"
+        if not buffer.dtype.is_float:
+            return f"a mixture gives {buffer.dtype}"
     return None
 
 

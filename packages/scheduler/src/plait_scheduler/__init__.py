@@ -10,6 +10,8 @@ from plait_scheduler.attention_masks import (
     Limits,
     key_limits,
     may_fail,
+    shared_conditions,
+    where_all_hold,
     without_masks,
 )
 from plait_scheduler.decisions import Decision, DecisionKind, explain
@@ -35,6 +37,7 @@ from plait_scheduler.program import (
     Kernel,
     Launch,
     Let,
+    Mix,
     OnError,
     OutputStorage,
     Param,
@@ -106,6 +109,7 @@ __all__ = [
     "Lifetime",
     "Limits",
     "MemoryReport",
+    "Mix",
     "OnError",
     "OutputStorage",
     "Param",
@@ -156,10 +160,12 @@ __all__ = [
     "resolved",
     "row_scratch",
     "schedule",
+    "shared_conditions",
     "shares",
     "size_places",
     "torch_kernel",
     "verify_kernel",
     "verify_program",
+    "where_all_hold",
     "without_masks",
 ]

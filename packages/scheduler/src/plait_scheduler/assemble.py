@@ -15,6 +15,7 @@ from plait_ir_lowering import (
     Graph,
     IndexExpr,
     Layout,
+    Mixture,
     Origin,
     Scatter,
     Sym,
@@ -221,7 +222,7 @@ class _Assembly:
             (definition,) = self._definitions(unit)
             if definition.buffers[0].name in self.wholes:
                 return [], None  # its parts are there already
-            if isinstance(definition.body, Attention):
+            if isinstance(definition.body, Attention | Mixture):
                 return self._attend(definition, definition.body)
             return self._call(number, unit)
         return self._launch(number, unit, unit.group)
@@ -275,15 +276,18 @@ class _Assembly:
         ]
         return known, [Allocate(known), launches[0], OnError(launches[1])]
 
-    def _attend(self, definition: Definition, body: Attention) -> tuple[list[str], Launch | None]:
+    def _attend(
+        self, definition: Definition, body: Attention | Mixture
+    ) -> tuple[list[str], Launch | None]:
         """A kernel of its own."""
-        (buffer,) = definition.buffers
-        self._store(buffer.name)
+        made = [buffer.name for buffer in definition.buffers]
+        for each in made:
+            self._store(each)
         if points(body.ranges) is as_index(0):
-            return [buffer.name], None
-        built = attention_kernel(body, buffer.name, self.buffers)
+            return made, None
+        built = attention_kernel(body, made, self.buffers)
         name = self.kernels.name(built.kernel)
-        return [buffer.name], _launched(name, built, definition.origin)
+        return made, _launched(name, built, definition.origin)
 
     def _write_inputs(self, built: BuiltKernel, stored: Sequence[str]) -> BuiltKernel:
         """Let the kernel write its results right to the inputs that they are written back to."""

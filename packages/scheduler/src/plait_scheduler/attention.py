@@ -26,6 +26,7 @@ from plait_ir_lowering import (
     Load,
     Local,
     Masked,
+    Mixture,
     Op,
     Pointwise,
     Reduction,
@@ -48,6 +49,7 @@ from plait_scheduler.attention_masks import (
 from plait_scheduler.attention_operands import Operands
 from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.domains import Substitution, move, points, position
+from plait_scheduler.nodes import reads_of
 from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.prune import prune
 from plait_scheduler.sizes import buffer_bytes, estimate
@@ -65,14 +67,9 @@ _FEWEST_KEYS = 256
 
 def fuse_attention(graph: Graph, options: SchedulerOptions, log: DecisionLog) -> Graph:
     """`graph` with attention in kernels of its own."""
-    if not options.fuse_attention or sum(map(_is_product, graph.definitions)) < 2:
+    if not options.fuse_attention or sum(map(is_product, graph.definitions)) < 2:
         return graph
-    buffers = {buffer.name: buffer for buffer in (*graph.inputs, *_made(graph))}
-    makers = _Makers(
-        {b.name: d for d in graph.definitions for b in d.buffers},
-        buffers,
-        options.attention_operands,
-    )
+    makers = Makers.of(graph, options)
     found = {
         place: match
         for place, definition in enumerate(graph.definitions)
@@ -80,7 +77,7 @@ def fuse_attention(graph: Graph, options: SchedulerOptions, log: DecisionLog) ->
     }
     if not found:
         return graph
-    changed = {place: match.attention for place, match in found.items()}
+    changed = dict(found)
     left = {b.name for d in _with_bodies(graph, changed).definitions for b in d.buffers}
     for place, match in found.items():
         scores = match.scores
@@ -103,9 +100,16 @@ def _obstacle(
         return "there are few rows"
     if match.scores.device.type != "cpu" and match.scores.dtype is not DType.f32:
         return f"GPUs have no kernel for scores of {match.scores.dtype}"
+    return too_long((attention.queries, attention.values), buffers, options)
+
+
+def too_long(
+    refs: Sequence[TensorRef], buffers: Mapping[str, Buffer], options: SchedulerOptions
+) -> str | None:
+    """Why rows of tensors are too long for a kernel, if they are."""
     if options.max_head_size < 0:
         return None
-    for ref in (attention.queries, attention.values):
+    for ref in refs:
         size = (ref.view or buffers[ref.buffer].layout).size[-1]
         if not size.is_constant:
             return f"rows of {ref.buffer} have {size} elements, which only a call knows"
@@ -114,43 +118,73 @@ def _obstacle(
     return None
 
 
-def _with_bodies(graph: Graph, bodies: Mapping[int, Attention], *, spans: bool = False) -> Graph:
-    """`graph` with other bodies for the definitions at these places, and what they need; with
+def _with_bodies(graph: Graph, found: Mapping[int, _Match], *, spans: bool = False) -> Graph:
+    """`graph` with attentions for the definitions at these places, and what they need; with
     what finds the keys that their rows may see (`spans`)."""
     taken = {buffer.name for buffer in (*graph.inputs, *_made(graph))}
+    given = {match.sums for match in found.values() if match.sums is not None}
     definitions: list[Definition] = []
     for place, definition in enumerate(graph.definitions):
-        if place in bodies:
-            body = bodies[place]
-            before, body = _with_spans(body, definition, taken) if spans else ([], body)
-            definitions += [*before, replace(definition, body=body)]
-        else:
+        if place in found:
+            match, body = found[place], found[place].attention
+            made = definition.buffers if match.sums is None else (*definition.buffers, match.sums)
+            before: list[Definition] = []
+            if spans:
+                masks = without_masks(body.score)[0]
+                before, found_spans = spans_for(masks, body.score, body, definition, taken)
+                body = replace(body, spans=found_spans)
+            definitions += [*before, Definition(made, body, definition.origin)]
+        elif given.isdisjoint(definition.buffers):
             definitions.append(definition)
-    return prune(replace(graph, definitions=tuple(definitions)))
+    return prune(replace(graph, definitions=in_order(definitions) or graph.definitions))
+
+
+def in_order(definitions: Sequence[Definition]) -> tuple[Definition, ...] | None:
+    """Definitions in their order, but for those that read what comes later, which follow it; None
+    if there is no such order."""
+    waiting = {b.name for definition in definitions for b in definition.buffers}
+    found: list[Definition] = []
+    late: list[Definition] = []
+    for definition in definitions:
+        late.append(definition)
+        ready = True
+        while ready:
+            ready = False
+            for each in late:
+                if waiting.isdisjoint(reads_of(each)):
+                    late.remove(each)
+                    found.append(each)
+                    waiting.difference_update(b.name for b in each.buffers)
+                    ready = True
+                    break
+    return None if late else tuple(found)
 
 
 def _made(graph: Graph) -> Iterator[Buffer]:
     return (buffer for definition in graph.definitions for buffer in definition.buffers)
 
 
-def _with_spans(
-    body: Attention, definition: Definition, taken: set[str]
-) -> tuple[list[Definition], Attention]:
-    """An attention, told which keys its rows may see where its masks' form does not say it, and
-    what finds them. Not where a score that is left out could fail."""
-    masks, _ = without_masks(body.score)
+def spans_for(
+    masks: Sequence[Value],
+    value: Value,
+    body: Attention | Mixture,
+    definition: Definition,
+    taken: set[str],
+) -> tuple[list[Definition], tuple[Load, ...]]:
+    """What tells which keys the rows of an attention or a mixture may see, of what its masks leave,
+    where their form does not say it, and what finds that. Not where `value`, which is left out
+    elsewhere, could fail."""
     known = all(key_limits(mask, body.ranges[-1], body.axis) is not None for mask in masks)
     few = estimate(body.axis.extent) < _FEWEST_KEYS
-    if known or few or may_fail(body.score):
-        return [], body
+    if known or few or may_fail(value):
+        return [], ()
     mask = masks[0]
     for other in masks[1:]:
         mask = Op("logical_and", [mask, other])
-    made, loads = spans_of(mask, body.ranges, body.axis, definition, taken)
-    return made, replace(body, spans=loads)
+    return spans_of(mask, body.ranges, body.axis, definition, taken)
 
 
-def _is_product(definition: Definition) -> bool:
+def is_product(definition: Definition) -> bool:
     body = definition.body
     known = all(buffer.device.type in _DEVICES for buffer in definition.buffers)
     return isinstance(body, ExternCall) and body.op == _PRODUCT and body.out_variant and known
@@ -174,9 +208,11 @@ class _Match:
 
     scores: Buffer
     attention: Attention
+    sums: Buffer | None
+    """What gets the logarithms of the sums of the rows' exponentials, if anything does."""
 
 
-def _is_whole(ref: object, size: tuple[IndexExpr, ...], buffer: Buffer) -> bool:
+def is_whole(ref: object, size: tuple[IndexExpr, ...], buffer: Buffer) -> bool:
     """Whether a tensor is a dense buffer, all of it, as batches of matrices of this size."""
     if not isinstance(ref, TensorRef) or ref.dtype is not None or not buffer.layout.is_row_major:
         return False
@@ -185,18 +221,32 @@ def _is_whole(ref: object, size: tuple[IndexExpr, ...], buffer: Buffer) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Makers:
+class Makers:
     """What defines each buffer, and what attention is made of."""
 
+    definitions: tuple[Definition, ...]
     table: Mapping[str, Definition]
     buffers: Mapping[str, Buffer]
     originals: bool
     """Whether attention reads what its operands are copies of."""
+    gives_sums: bool
+    """Whether attention gives the logarithms of its rows' sums."""
+
+    @classmethod
+    def of(cls, graph: Graph, options: SchedulerOptions) -> Makers:
+        """Those of a graph."""
+        return cls(
+            graph.definitions,
+            {b.name: d for d in graph.definitions for b in d.buffers},
+            {buffer.name: buffer for buffer in (*graph.inputs, *_made(graph))},
+            options.attention_operands,
+            options.attention_sums,
+        )
 
     def attention(self, definition: Definition) -> _Match | None:
         """The attention whose last step a definition is."""
         body = definition.body
-        if not _is_product(definition) or not isinstance(body, ExternCall):
+        if not is_product(definition) or not isinstance(body, ExternCall):
             return None
         weights, values = body.args
         maker = self.table.get(weights.buffer) if isinstance(weights, TensorRef) else None
@@ -205,7 +255,7 @@ class _Makers:
         (buffer,) = maker.buffers
         *ranges, axis = maker.body.ranges
         batches, row = ranges[:-1], ranges[-1]
-        if not _is_whole(weights, (points(batches), row.extent, axis.extent), buffer):
+        if not is_whole(weights, (points(batches), row.extent, axis.extent), buffer):
             return None
         batch = position([var.expr for var in batches], [var.extent for var in batches])
         softmax = self.softmax(maker.body, row, axis)
@@ -223,7 +273,8 @@ class _Makers:
             queries, keys = self.widened(operands, queries, keys)
             values = operands.original(values, widened=False)
         attention = Attention(tuple(ranges), axis, queries, keys, values, score, zeros)
-        return _Match(scores, attention)
+        sums = self.sums(softmax, ranges, axis) if self.gives_sums else None
+        return _Match(scores, attention, sums)
 
     def widened(
         self, operands: Operands, queries: TensorRef, keys: TensorRef
@@ -272,6 +323,57 @@ class _Makers:
         moved = _at((*body.ranges, *body.reduction_ranges), (*load.index, axis.expr), body.value)
         return None if moved is None else self.expanded(moved, row, axis)
 
+    def sums(self, softmax: _Softmax, ranges: Sequence[Var], axis: Var) -> Buffer | None:
+        """What gets the logarithms of the sums of a softmax's rows; None for nothing."""
+        rows = [var.expr for var in ranges if var.expr.terms]
+        for name, definition in self.table.items():
+            body, buffer = definition.body, self.buffers[name]
+            if not isinstance(body, Pointwise) or not _may_be_logarithm(body.value):
+                continue
+            own = [var for var in body.ranges if var.expr.terms]
+            sizes = [var.extent for var in own] == [var.extent for var in ranges if var.expr.terms]
+            if not sizes or not buffer.layout.is_row_major:
+                continue
+            places: Substitution = dict(zip(own, rows, strict=True))
+            value = _moved(self.inlined(body.value), places)
+            if self.is_sum(value, softmax, axis, ranges[-1]):
+                return buffer
+        return None
+
+    def is_sum(self, value: Value, softmax: _Softmax, axis: Var, row: Var) -> bool:
+        """Whether a value is the logarithm of the sum of the exponentials of a softmax's row."""
+        is_empty: Load | None = None
+        match value:
+            case Op("where", (Load() as is_empty, Const(number), value)) if number == math.inf:
+                pass
+        match value:
+            case Op("add", (Op("log", (Load() as total,)), Load() as top)):
+                pass
+            case _:
+                return False
+        if (is_empty is None) != (softmax.is_empty is None):
+            return False
+        raised = Op("exp", [Op("sub", [softmax.score, top])])
+        nothing = Op("eq", [softmax.score, Const(-math.inf, softmax.score.dtype)])
+        wanted = [
+            (top, ReductionKind.MAX, softmax.score),
+            (total, ReductionKind.SUM, raised),
+            *([] if is_empty is None else [(is_empty, ReductionKind.ALL, nothing)]),
+        ]
+        return all(self.reduced(load, kind, axis, row) is part for load, kind, part in wanted)
+
+    def inlined(self, value: Value) -> Value:
+        """`value` with what is computed point by point computed in it."""
+
+        def leaf(part: Value) -> Value | None:
+            maker = self.table.get(part.buffer) if isinstance(part, Load) else None
+            if maker is None or not isinstance(part, Load) or not isinstance(maker.body, Pointwise):
+                return None
+            inside = _at(maker.body.ranges, part.index, maker.body.value)
+            return None if inside is None else self.inlined(inside)
+
+        return rewrite(value, leaf, lambda expr: expr)
+
     def expanded(self, value: Value, row: Var, axis: Var) -> Value:
         """`value` with what differs from pair to pair computed in it, rather than read."""
 
@@ -300,13 +402,18 @@ class _Makers:
         """The product that a score is computed of, read at `place`, and its operands."""
         for load in loads_of([score]):
             maker = self.table.get(load.buffer)
-            if load.index != place or maker is None or not _is_product(maker):
+            if load.index != place or maker is None or not is_product(maker):
                 continue
             (buffer,) = maker.buffers
             match maker.body:
                 case ExternCall(_, _, (TensorRef() as queries, TensorRef() as keys)):
                     return (buffer, queries, keys) if buffer.dtype in _COMPUTED else None
         return None
+
+
+def _may_be_logarithm(value: Value) -> bool:
+    """Whether a value may be the logarithm of a sum and more: it adds, or chooses, at its root."""
+    return isinstance(value, Op) and value.name in ("add", "where") and value.dtype.is_float
 
 
 def _plain(load: Load) -> Load:
@@ -331,4 +438,9 @@ def _at(ranges: Sequence[Var], index: Sequence[IndexExpr | Value], value: Value)
         if not isinstance(at, IndexExpr):
             return None
         places[var] = at
+    return _moved(value, places)
+
+
+def _moved(value: Value, places: Substitution) -> Value:
+    """A value over other variables."""
     return rewrite(value, lambda _: None, lambda expr: move(expr, places))

@@ -7,7 +7,7 @@ a whole block of pairs, it need not be computed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeAlias
 
 from plait_ir_lowering import (
@@ -29,7 +29,9 @@ from plait_ir_lowering import (
     as_index,
     atoms,
     bounds,
+    components,
     post_order,
+    rewrite,
     stride_of,
 )
 from plait_utils import dataclass
@@ -67,6 +69,40 @@ def without_masks(score: Value) -> tuple[tuple[Value, ...], Value]:
                 return tuple(masks), score
         masks.append(mask)
         score = inner
+
+
+def conditions_of(weight: Value) -> tuple[Value, ...]:
+    """Conditions without which a weight is 0."""
+    match weight:
+        case Op("where", (mask, inner, Const(0))) | Masked(mask, inner, Const(0)):
+            return (mask, *conditions_of(inner))
+        case Op("mul", (left, right)):
+            return tuple(dict.fromkeys([*conditions_of(left), *conditions_of(right)]))
+        case Op("div", (inner, _)) | Op("neg" | "to", (inner,)):
+            return conditions_of(inner)
+        case Op("exp", (Op("sub", (score, _)),)) | Op("exp", (score,)):
+            return without_masks(score)[0]
+    return ()
+
+
+def shared_conditions(weights: Value) -> tuple[Value, ...]:
+    """Conditions without which all weights of a mixture are 0."""
+    first, *others = (conditions_of(weight) for weight in components(weights))
+    return tuple(mask for mask in first if all(mask in other for other in others))
+
+
+def where_all_hold(value: Value, conditions: Collection[Value]) -> Value:
+    """A value at points where some conditions are known to hold."""
+
+    def leaf(part: Value) -> Value | None:
+        match part:
+            case Op("where", (mask, Value() as inner, _)) if mask in conditions:
+                return inner
+            case Masked(mask, Value() as inner, _) if mask in conditions:
+                return inner
+        return None
+
+    return rewrite(value, leaf, lambda expr: expr)
 
 
 def key_limits(mask: Value, row: Var, axis: Var) -> Limits | None:

@@ -23,6 +23,7 @@ class DecisionKind(Enum):
     ATTENTION = "attention in one kernel"
     PICK = "picking one element of a sum"
     PRODUCT = "multiplying in a kernel"
+    MIXTURE = "products in one kernel"
     SPLIT = "reduction split"
     WIDEN = "keeping in f32"
     IN_PLACE = "in-place reuse"

@@ -20,6 +20,7 @@ from plait_ir_lowering import (
     IndexValue,
     Load,
     Local,
+    Mixture,
     Op,
     ReductionKind,
     Scatter,
@@ -46,6 +47,7 @@ from plait_scheduler.program import (
     Domain,
     Kernel,
     Let,
+    Mix,
     Param,
     Reduce,
     Statement,
@@ -126,15 +128,25 @@ def _moved_plain(index: Sequence[IndexExpr | Value], mapping: Substitution) -> l
     return [move(at, mapping) if isinstance(at, IndexExpr) else as_index(0) for at in index]
 
 
-def attention_kernel(body: Attention, made: str, buffers: dict[str, Buffer]) -> BuiltKernel:
-    """The kernel of an attention that is stored to the buffer `made`."""
+def attention_kernel(
+    body: Attention | Mixture, made: Sequence[str], buffers: dict[str, Buffer]
+) -> BuiltKernel:
+    """The kernel of an attention, or of a mixture, that is stored to the buffers `made`."""
     own: Substitution = {var: var.expr for var in (*body.ranges, body.axis)}
     loops = canonical(Loops(body.ranges, (body.axis,), own), keep_inner=True)
-    moved = rewrite(body.score, lambda _: None, lambda expr: move(expr, loops.values))
+
+    def moved(value: Value) -> Value:
+        return rewrite(value, lambda _: None, lambda expr: move(expr, loops.values))
+
     spans = tuple(
         Load(load.buffer, _moved_plain(load.index, loops.values), load.dtype) for load in body.spans
     )
-    statement = Attend(made, *body.refs, body.zeros, moved, spans)
+    statement: Attend | Mix
+    if isinstance(body, Attention):
+        sums = made[1] if len(made) > 1 else None
+        statement = Attend(made[0], *body.refs, body.zeros, moved(body.score), spans, sums)
+    else:
+        statement = Mix(tuple(made), body.factors, body.values, moved(body.weights), spans)
     return _with_positional_params([statement], loops, buffers)
 
 
@@ -241,11 +253,11 @@ def _with_positional_params(
     order: dict[str, str] = {}
     written: dict[str, Access] = {}
     for statement in statements:
-        if isinstance(statement, Attend):
-            for name in (*(ref.buffer for ref in statement.refs), statement.param):
+        if isinstance(statement, Attend | Mix):
+            for name in (*(ref.buffer for ref in statement.refs), *statement.made):
                 order.setdefault(name, f"p{len(order)}")
-            written[statement.param] = Access.WRITE
-        read = statement.spans if isinstance(statement, Attend) else ()
+            written |= dict.fromkeys(statement.made, Access.WRITE)
+        read = statement.spans if isinstance(statement, Attend | Mix) else ()
         for load in loads_of([statement.value, *read]):
             order.setdefault(load.buffer, f"p{len(order)}")
         if isinstance(statement, Store):
@@ -275,11 +287,8 @@ def _rename_params(statement: Statement, order: dict[str, str]) -> Statement:
     value = rewrite(statement.value, leaf, lambda expr: expr)
     if isinstance(statement, Store):
         return replace(statement, param=order[statement.param], value=value)
-    if isinstance(statement, Attend):
-        queries, keys, values = (replace(r, buffer=order[r.buffer]) for r in statement.refs)
-        spans = tuple(Load(order[s.buffer], s.index, s.dtype) for s in statement.spans)
-        made = order[statement.param]
-        return Attend(made, queries, keys, values, statement.zeros, value, spans)
+    if isinstance(statement, Attend | Mix):
+        return statement.renamed(order, value)
     return replace(statement, value=value)
 
 
@@ -302,7 +311,7 @@ def _symbols(params: Sequence[Param], loops: Loops, statements: Sequence[Stateme
         visit(expressions_in(statement.value))
         if isinstance(statement, Store):
             visit(statement.plain_index)
-        if isinstance(statement, Attend):
+        if isinstance(statement, Attend | Mix):
             for view in (ref.view for ref in statement.refs if ref.view is not None):
                 visit([*view.size, *view.stride, view.offset])
     return [found[name] for name in sorted(found)]
@@ -317,6 +326,8 @@ def kernel_name(kernel: Kernel, text: str) -> str:
                 words.append(value.name)
         if isinstance(statement, Attend):
             words.insert(0, "attention")
+        elif isinstance(statement, Mix):
+            words.insert(0, "mixture")
         elif isinstance(statement, Reduce):
             words.append(statement.kind.value)
         elif isinstance(statement, Accumulate):

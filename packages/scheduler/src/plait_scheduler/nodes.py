@@ -19,6 +19,7 @@ from plait_ir_lowering import (
     IndexExpr,
     IndexValue,
     Load,
+    Mixture,
     Op,
     Origin,
     Pointwise,
@@ -106,7 +107,7 @@ class Node:
 
 
 def node_of(place: int, definition: Definition) -> Node | None:
-    """The node of a loop definition; None for an external call or an attention."""
+    """The node of a loop definition; None for a call, an attention or a mixture."""
     (buffer, *_) = definition.buffers
     match definition.body:
         case Pointwise(ranges, value):
@@ -182,8 +183,9 @@ def reads_of(definition: Definition) -> list[str]:
         return list(buffers_in(body.value))
     if isinstance(body, ExternCall):
         return list(dict.fromkeys(ref.buffer for ref in tensor_refs(body.args)))
-    if isinstance(body, Attention):
-        loaded = [*buffers_in(body.score), *(load.buffer for load in body.spans)]
+    if isinstance(body, Attention | Mixture):
+        value = body.score if isinstance(body, Attention) else body.weights
+        loaded = [*buffers_in(value), *(load.buffer for load in body.spans)]
         return list(dict.fromkeys([*(ref.buffer for ref in body.refs), *loaded]))
     return list(dict.fromkeys([body.target, *(load.buffer for load in loads_of(body.roots))]))
 

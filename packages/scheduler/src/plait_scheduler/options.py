@@ -44,6 +44,15 @@ class SchedulerOptions(Settings):
     attention_spans: bool = setting(
         False, "find the keys that masks of data leave to each row before an attention reads keys"
     )
+    attention_sums: bool = setting(
+        False,
+        "let attention give the logarithms of the sums of its rows' exponentials, for gradients",
+    )
+    fuse_mixtures: bool = setting(
+        False,
+        "compute products of what is computed point by point of other products, as gradients of "
+        "attention are, block by block",
+    )
     max_head_size: int = setting(
         -1, "most elements of a query or a value of an attention in one kernel; -1: any number"
     )
@@ -127,6 +136,8 @@ def gpu_limits(processors: int = 132) -> dict[str, Any]:
         "longest_chunk": 1 << 14,
         "attention_operands": True,
         "attention_spans": True,
+        "attention_sums": True,
+        "fuse_mixtures": True,
         "max_head_size": 256,
         "max_sums": 2,
         "most_result_bytes": 1 << 40,

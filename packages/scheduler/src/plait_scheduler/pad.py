@@ -19,6 +19,7 @@ from plait_ir_lowering import (
     Graph,
     IndexExpr,
     Layout,
+    Mixture,
     Scatter,
     as_index,
 )
@@ -93,7 +94,7 @@ def _read_as_they_lie(graph: Graph) -> frozenset[str]:
     """The buffers whose memory is handed out, given to calls, or written over."""
     names = set(final_reads(graph))
     for definition in graph.definitions:
-        if isinstance(definition.body, ExternCall | Attention):
+        if isinstance(definition.body, ExternCall | Attention | Mixture):
             names.update(reads_of(definition))
         elif isinstance(definition.body, Scatter):
             names.add(definition.body.target)

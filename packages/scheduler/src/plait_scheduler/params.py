@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from plait_ir_lowering import IndexExpr, Layout, Load, Local, Value, as_index, post_order, rewrite
 from plait_scheduler.domains import divisions, plain, position
-from plait_scheduler.program import Attend, Kernel, Param, Statement, Store
+from plait_scheduler.program import Attend, Kernel, Mix, Param, Statement, Store
 from plait_utils import dataclass
 
 _Index = tuple[IndexExpr | Value, ...]
@@ -21,7 +21,7 @@ _Index = tuple[IndexExpr | Value, ...]
 def compact_params(kernel: Kernel) -> Kernel:
     """Leave out dimensions of size 1, and merge those where that takes `//` and `%` out of
     accesses."""
-    if any(isinstance(statement, Attend) for statement in kernel.statements):
+    if any(isinstance(statement, Attend | Mix) for statement in kernel.statements):
         return kernel  # it reads parameters by views of them
     views = {param.name: _view(param, _accesses(kernel, param.name)) for param in kernel.params}
     if all(views[param.name].layout is param.layout for param in kernel.params):

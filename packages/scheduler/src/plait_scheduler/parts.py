@@ -25,6 +25,7 @@ from plait_ir_lowering import (
     Layout,
     Load,
     Masked,
+    Mixture,
     Op,
     Pointwise,
     TensorRef,
@@ -189,7 +190,7 @@ class _Joins:
         for place, definition in enumerate(self.graph.definitions):
             names = reads_of(definition)
             self.reads.update(names)
-            if isinstance(definition.body, ExternCall | Attention):
+            if isinstance(definition.body, ExternCall | Attention | Mixture):
                 self.stored.update(names)
             self.makers |= {b.name: definition for b in definition.buffers}
             self.places |= {b.name: place for b in definition.buffers}

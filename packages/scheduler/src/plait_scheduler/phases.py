@@ -19,6 +19,7 @@ from plait_scheduler.program import (
     Domain,
     Kernel,
     Let,
+    Mix,
     Reduce,
     Statement,
     Store,
@@ -112,7 +113,7 @@ class _Analysis:
         current = 0
         both = {p.name for p in self.kernel.params if p.access is Access.READ_WRITE}
         for statement in self.kernel.statements:
-            if isinstance(statement, Attend):
+            if isinstance(statement, Attend | Mix):
                 raise TypeError("an attention is no sequence of loops")
             needed = max([self.level[n] for n in names_in([statement.value])], default=0)
             current = max(current, needed)

@@ -39,6 +39,7 @@ launched with different arguments.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import Enum
 from typing import TypeAlias
 
@@ -164,14 +165,64 @@ class Attend:
     zeros: bool
     value: Value
     spans: tuple[Load, ...] = ()
+    sums: str | None = None
+    """The parameter that gets the logarithms of the sums of each row's exponentials, if any."""
 
     @property
     def refs(self) -> tuple[TensorRef, TensorRef, TensorRef]:
         """The tensors that it multiplies."""
         return self.queries, self.keys, self.values
 
+    @property
+    def made(self) -> tuple[str, ...]:
+        """The parameters that it writes."""
+        return (self.param,) if self.sums is None else (self.param, self.sums)
 
-Statement: TypeAlias = Let | Reduce | Accumulate | Store | Attend
+    def renamed(self, names: Mapping[str, str], value: Value) -> Attend:
+        """The same of other parameters, with a score over them."""
+        queries, keys, values = (replace(ref, buffer=names[ref.buffer]) for ref in self.refs)
+        spans = tuple(Load(names[s.buffer], s.index, s.dtype) for s in self.spans)
+        sums = None if self.sums is None else names[self.sums]
+        param = names[self.param]
+        return Attend(param, queries, keys, values, self.zeros, value, spans, sums)
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Writes rows of tensors, summed along the inner domain with weights computed of products.
+
+    All is as in `plait_ir_lowering.Mixture`: the outer variables are its ranges, the inner one its
+    axis, `value` is its weights; the tensors and `made` name parameters. It is the only statement
+    of its kernel.
+    """
+
+    made: tuple[str, ...]
+    factors: tuple[tuple[TensorRef, TensorRef], ...]
+    values: tuple[TensorRef, ...]
+    value: Value
+    spans: tuple[Load, ...] = ()
+
+    @property
+    def refs(self) -> tuple[TensorRef, ...]:
+        """The tensors that it multiplies."""
+        return (*(ref for pair in self.factors for ref in pair), *self.values)
+
+    def renamed(self, names: Mapping[str, str], value: Value) -> Mix:
+        """The same of other parameters, with weights over them."""
+
+        def ref(of: TensorRef) -> TensorRef:
+            return replace(of, buffer=names[of.buffer])
+
+        return Mix(
+            tuple(names[each] for each in self.made),
+            tuple((ref(left), ref(right)) for left, right in self.factors),
+            tuple(map(ref, self.values)),
+            value,
+            tuple(Load(names[s.buffer], s.index, s.dtype) for s in self.spans),
+        )
+
+
+Statement: TypeAlias = Let | Reduce | Accumulate | Store | Attend | Mix
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from plait_ir_lowering import IndexExpr, Load, Local, Op, Value, Var, atoms, post_order
+from plait_ir_lowering import IndexExpr, Load, Local, Op, TensorRef, Value, Var, atoms, post_order
 from plait_scheduler.program import (
     Accumulate,
     Attend,
     Domain,
     Kernel,
     Let,
+    Mix,
     Param,
     Reduce,
     Statement,
@@ -51,12 +52,12 @@ def kernel_work(kernel: Kernel) -> KernelWork:
         for load in _loads(statement):
             elements = _touched(load.index, variables)
             read.setdefault(load.buffer, {})[load.index] = elements
-        if isinstance(statement, Attend):
+        if isinstance(statement, Attend | Mix):
             for ref in statement.refs:
                 layout = ref.view or params[ref.buffer].layout
                 read.setdefault(ref.buffer, {})[ref] = estimate(layout.numel)
-            made = params[statement.param].layout
-            written[statement.param] = {statement: estimate(made.numel)}
+            for name in statement.made:
+                written[name] = {statement: estimate(params[name].layout.numel)}
             operations += points * _products(statement, params)
         if isinstance(statement, Store):
             elements = _touched(statement.index, variables)
@@ -73,10 +74,16 @@ def _variables(kernel: Kernel, statement: Statement) -> tuple[Var, ...]:
     return kernel.outer + kernel.inner
 
 
-def _products(attend: Attend, params: dict[str, Param]) -> int:
-    """Operations of both products for each pair of a query and a key, and of its softmax."""
-    depth = (attend.queries.view or params[attend.queries.buffer].layout).size[-1]
-    return 2 * (estimate(depth) + estimate(params[attend.param].layout.size[-1])) + 4
+def _products(statement: Attend | Mix, params: dict[str, Param]) -> int:
+    """Operations of all products for each pair of a row and a place, and of a softmax."""
+
+    def columns(ref: TensorRef) -> int:
+        return estimate((ref.view or params[ref.buffer].layout).size[-1])
+
+    if isinstance(statement, Attend):
+        return 2 * (columns(statement.queries) + columns(statement.values)) + 4
+    lengths = [columns(left) for left, _ in statement.factors]
+    return 2 * sum([*lengths, *map(columns, statement.values)])
 
 
 def _points(variables: Iterable[Var]) -> int:

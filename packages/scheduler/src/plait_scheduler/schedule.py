@@ -14,6 +14,7 @@ from plait_scheduler.decisions import Decision, DecisionLog, explain
 from plait_scheduler.fusion import fuse
 from plait_scheduler.inline import inline_producers
 from plait_scheduler.kernel_products import multiply_in_kernels
+from plait_scheduler.mixtures import fuse_mixtures
 from plait_scheduler.one_element import pick_elements
 from plait_scheduler.options import SchedulerOptions, gpu_limits
 from plait_scheduler.pad import pad_products
@@ -96,6 +97,7 @@ def _planned(
     log = DecisionLog(None if options.fuel < 0 else options.fuel)
     graph = copy_targets(graph)
     graph = fuse_attention(graph, options, log)
+    graph = fuse_mixtures(graph, options, log)
     graph, sums = multiply_in_kernels(graph, options, log)
     graph = join_products(graph, options, log)
     graph = slice_calls(graph, options, log)

@@ -35,6 +35,7 @@ from plait_scheduler import (
     Domain,
     Kernel,
     Let,
+    Mix,
     Phase,
     Reduce,
     Statement,
@@ -352,7 +353,7 @@ def _moved(statement: Statement, places: dict[Atom, IndexExpr]) -> Statement:
             return replace(statement, value=value)
         case Accumulate():
             return replace(statement, value=value)
-        case Attend():
+        case Attend() | Mix():
             return replace(statement, value=value)
         case Store():
             moved = tuple(i if isinstance(i, Local) else index(i) for i in statement.index)

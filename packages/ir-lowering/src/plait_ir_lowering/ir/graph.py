@@ -210,6 +210,9 @@ class Attention:
     type; queries and keys of 16 bits are multiplied as f32, and the values may have a narrower
     type than the score, which the buffer has too.
 
+    A second buffer, dense, of the score's type and with one element for each row, gets the
+    logarithm of the sum of the row's exponentials; where `zeros`, inf if all scores are -inf.
+
     Backends may leave out blocks of keys for which all scores are -inf, and combine the others in
     any order.
     """
@@ -230,6 +233,41 @@ class Attention:
     def refs(self) -> tuple[TensorRef, TensorRef, TensorRef]:
         """The tensors that it multiplies."""
         return self.queries, self.keys, self.values
+
+
+def product_name(number: int) -> str:
+    """The name, in the weights of a mixture, of the product of its factors of this number."""
+    return f"product{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Rows of tensors, summed along `axis` with weights that are computed of products: what the
+    gradients of an attention are.
+
+    `ranges` are batches and, last, a row; `axis` is the row of `values`. `factors` are pairs of
+    `[*Z, M, D]` and `[*Z, D, N]`; at each point of ranges and axis the weights are computed over
+    %product0, %product1 and so on: of a row of the first and a column of the second. Each buffer
+    `[*Z, M, E]` is the sum of one of `values` `[*Z, N, E]`, weighted by the value of `weights` at
+    the same place (a pack, or one alone). Leading sizes Z are as in an `Attention`.
+
+    Products, weights and sums have the element type of the scores of such factors (`score_dtype`).
+    Weights may be rounded to the type of the values that they multiply. Backends may leave out
+    blocks for which all weights are 0, and combine the others in any order.
+    """
+
+    ranges: tuple[Var, ...]
+    axis: Var
+    factors: tuple[tuple[TensorRef, TensorRef], ...]
+    values: tuple[TensorRef, ...]
+    weights: Value
+    spans: tuple[Load, ...] = ()
+    """As in an `Attention`, where weights are 0."""
+
+    @property
+    def refs(self) -> tuple[TensorRef, ...]:
+        """The tensors that it multiplies."""
+        return (*(ref for pair in self.factors for ref in pair), *self.values)
 
 
 ExternArg: TypeAlias = (
@@ -264,7 +302,7 @@ class ExternCall:
     out_variant: bool = False
 
 
-Body: TypeAlias = Pointwise | Reduction | Scan | Scatter | Attention | ExternCall
+Body: TypeAlias = Pointwise | Reduction | Scan | Scatter | Attention | Mixture | ExternCall
 """How buffers are computed."""
 
 

@@ -11,6 +11,7 @@ from plait_ir_lowering.ir.graph import (
     ExternArg,
     ExternCall,
     ExternList,
+    Mixture,
     Pointwise,
     Reduction,
     Scan,
@@ -39,6 +40,16 @@ def renamed_body(body: Body, names: Mapping[str, str]) -> Body:
             spans = tuple(Load(names[load.buffer], load.index, load.dtype) for load in body.spans)
             return Attention(
                 body.ranges, body.axis, queries, keys, values, score, body.zeros, spans
+            )
+        case Mixture():
+            return replace(
+                body,
+                factors=tuple(
+                    (renamed_ref(a, names), renamed_ref(b, names)) for a, b in body.factors
+                ),
+                values=tuple(renamed_ref(ref, names) for ref in body.values),
+                weights=renamed(body.weights, names),
+                spans=tuple(Load(names[s.buffer], s.index, s.dtype) for s in body.spans),
             )
         case ExternCall(op, overload, args, out_variant):
             moved = tuple(_renamed_argument(arg, names) for arg in args)

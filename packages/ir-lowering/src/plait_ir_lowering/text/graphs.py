@@ -12,6 +12,8 @@ graph main()
     call out aten::mm.out(a, b)
   define o: f32[2, 64, 8] on cpu
     attention i2 for i0: 2, i1: 64, i2: 32 of q, k, v else nan = mul(%score, f32(0.5))
+  define m: f32[2, 64, 8] on cpu
+    mixture i2 for i0: 2, i1: 64, i2: 32 by q @ k, g @ v of x = mul(exp(%product0), %product1)
   return y
 """
 
@@ -32,12 +34,14 @@ from plait_ir_lowering.ir.graph import (
     Device,
     ExternCall,
     Graph,
+    Mixture,
     OutputRef,
     Pointwise,
     Reduction,
     Scan,
     Scatter,
     TensorRef,
+    product_name,
     score_dtype,
 )
 from plait_ir_lowering.ir.index import Sym, Var
@@ -48,9 +52,11 @@ from plait_ir_lowering.text.parse_values import (
     IndexReader,
     ValueReader,
     parse_argument,
+    parse_factors,
     parse_layout,
     parse_origin,
     parse_output,
+    parse_refs,
     split_commas,
 )
 from plait_ir_lowering.text.print_values import (
@@ -123,10 +129,23 @@ def _body(body: Body) -> Iterator[str]:
             spans = ", ".join(print_value(load)[1] for load in body.spans)
             spans = f" within {spans}" if spans else ""
             yield f"attention {axis.name} for {domain} of {refs} else {empty}{spans} = {text}"
+        case Mixture():
+            yield from _mixture(body)
         case ExternCall(op, overload, args, out_variant):
             name = f"{op}.{overload}" if overload else op
             into = "out" if out_variant else "new"
             yield f"call {into} {name}({', '.join(print_argument(arg) for arg in args)})"
+
+
+def _mixture(body: Mixture) -> Iterator[str]:
+    shared, text = print_value(body.weights)
+    yield from shared
+    factors = ", ".join(f"{print_argument(a)} @ {print_argument(b)}" for a, b in body.factors)
+    values = ", ".join(print_argument(ref) for ref in body.values)
+    spans = ", ".join(print_value(load)[1] for load in body.spans)
+    within = f" within {spans}" if spans else ""
+    domain = _domain((*body.ranges, body.axis))
+    yield f"mixture {body.axis.name} for {domain} by {factors} of {values}{within} = {text}"
 
 
 def _scan(body: Scan) -> Iterator[str]:
@@ -253,6 +272,8 @@ class _GraphReader:
             return self._scan(shared, rest, value)
         if word == "attention":
             return self._attention(shared, rest, value)
+        if word == "mixture":
+            return self._mixture(shared, rest, value)
         kind, _, domains = rest.partition(" for ")
         if word == "scatter":
             return self._scatter(ScatterKind(kind), f" {domains}", shared, value)
@@ -306,6 +327,26 @@ class _GraphReader:
             if isinstance(load := values.parse(part), Load)
         )
         return Attention(tuple(ranges), axis, queries, keys, weighted, score, zeros, spans)
+
+    def _mixture(self, shared: Sequence[tuple[str, str]], head: str, value: str) -> Mixture:
+        found = re.fullmatch(r"\S+ for (.+) by (.+) of (.+?)(?: within (.+))?", head)
+        if found is None:
+            raise ValueError(f"{head!r} is not a mixture")
+        *ranges, axis = self._domain(found[1])
+        factors, mixed = parse_factors(found[2], self.index), parse_refs(found[3], self.index)
+        values = self._reader((*ranges, axis))
+        for number, (left, _) in enumerate(factors):
+            of = score_dtype(self.buffers[left.buffer].dtype)
+            values.dtypes[product_name(number)] = of
+        for name, part in shared:
+            values.parts[name] = values.parse(part)
+        weights = values.parse(value)
+        spans = tuple(
+            load
+            for part in split_commas(found[4] or "")
+            if isinstance(load := values.parse(part), Load)
+        )
+        return Mixture(tuple(ranges), axis, factors, mixed, weights, spans)
 
     def _domain(self, text: str) -> tuple[Var, ...]:
         found: list[Var] = []

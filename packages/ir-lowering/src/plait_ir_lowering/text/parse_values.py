@@ -195,6 +195,27 @@ def parse_argument(text: str, index: IndexReader) -> ExternArg:
     return _argument_of(ast.parse(text, mode="eval").body, index)
 
 
+def parse_refs(text: str, index: IndexReader) -> tuple[TensorRef, ...]:
+    """Tensors, separated by commas. Raises ValueError for anything else."""
+    found = [parse_argument(part, index) for part in split_commas(text)]
+    refs = tuple(each for each in found if isinstance(each, TensorRef))
+    if len(refs) < len(found):
+        raise ValueError(f"{text!r} are not tensors")
+    return refs
+
+
+def parse_factors(text: str, index: IndexReader) -> tuple[tuple[TensorRef, TensorRef], ...]:
+    """Pairs of tensors as ``a @ b``, separated by commas. Raises ValueError for anything else."""
+    found = []
+    for part in split_commas(text):
+        left, _, right = part.partition(" @ ")
+        pair = parse_refs(f"{left}, {right}", index)
+        if len(pair) != 2:
+            raise ValueError(f"{part!r} is not a product")
+        found.append((pair[0], pair[1]))
+    return tuple(found)
+
+
 def _argument_of(tree: ast.expr, index: IndexReader) -> ExternArg:
     match tree:
         case ast.Constant(value) if value is None or isinstance(value, bool | int | float | str):

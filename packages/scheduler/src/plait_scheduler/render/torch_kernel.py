@@ -12,12 +12,24 @@ from plait_ir_lowering import (
     Local,
     Op,
     ReductionKind,
+    TensorRef,
     Value,
     Var,
     carried,
     components,
+    product_name,
 )
-from plait_scheduler.program import Access, Accumulate, Attend, Domain, Kernel, Let, Reduce, Store
+from plait_scheduler.program import (
+    Access,
+    Accumulate,
+    Attend,
+    Domain,
+    Kernel,
+    Let,
+    Mix,
+    Reduce,
+    Store,
+)
 from plait_scheduler.render.values import TORCH_DTYPES, ValueWriter, strided_dimensions
 from plait_scheduler.sizes import extent_of
 from plait_utils import dataclass
@@ -45,6 +57,9 @@ def torch_kernel(kernel: Kernel) -> RenderedKernel:
             continue
         if isinstance(statement, Attend):
             body += _attend(statement, kernel, writer)
+            continue
+        if isinstance(statement, Mix):
+            body += _mix(statement, kernel, writer)
             continue
         line = _statement(statement, kernel, writer)
         body += [*writer.lines, line]
@@ -105,12 +120,49 @@ def _attend(attend: Attend, kernel: Kernel, writer: ValueWriter) -> list[str]:
     lines.append("weights = scores.softmax(-1)")
     if attend.zeros:
         lines.append("weights = weights.masked_fill((scores.isneginf()).all(-1, True), 0)")
+    if attend.sums is not None:
+        made = _strided(attend.sums, writer.params[attend.sums].layout)
+        lines.append("sums = scores.logsumexp(-1)")
+        if attend.zeros:
+            lines.append("sums = sums.masked_fill(sums.isneginf(), float('inf'))")
+        lines.append(f"{made}.copy_(sums.reshape({_shape(writer.params[attend.sums].layout)}))")
     lines.append("weights = weights.reshape(queries.shape[0], queries.shape[1], -1)")
     layout = writer.params[attend.param].layout
     made, rows = _strided(attend.param, layout), "weights @ values.to(weights.dtype)"
     if len(layout.size) > 3:
-        rows = f"({rows}).reshape({', '.join(map(str, layout.size))})"
+        rows = f"({rows}).reshape({_shape(layout)})"
     return [*lines, f"{made}.copy_({rows})"]
+
+
+def _mix(mix: Mix, kernel: Kernel, writer: ValueWriter) -> list[str]:
+    """Lines that compute all products and weights at once."""
+    wide, sizes = TORCH_DTYPES[mix.value.dtype], _sizes(kernel.outer + kernel.inner)
+
+    def matrices(ref: TensorRef) -> str:
+        layout = ref.view or writer.params[ref.buffer].layout
+        flat = ".flatten(0, -3)" if len(layout.size) > 3 else ""
+        return f"{_strided(ref.buffer, layout)}{flat}.to({wide})"
+
+    lines: list[str] = []
+    for number, (left, right) in enumerate(mix.factors):
+        product = f"{matrices(left)} @ {matrices(right)}"
+        lines.append(f"{product_name(number)} = ({product}).reshape{sizes}")
+    parts = zip(mix.made, mix.values, components(mix.value), strict=True)
+    for param, ref, weight in parts:
+        text = writer.write(weight)
+        lines += [*writer.lines, f"values = {matrices(ref)}"]
+        writer.lines.clear()
+        lines.append(
+            f"weights = ({text}).expand{sizes}.reshape(values.shape[0], -1, values.shape[1])"
+        )
+        layout = writer.params[param].layout
+        mixed = f"(weights @ values).reshape({_shape(layout)})"
+        lines.append(f"{_strided(param, layout)}.copy_({mixed})")
+    return lines
+
+
+def _shape(layout: Layout) -> str:
+    return ", ".join(map(str, layout.size))
 
 
 def _strided(name: str, layout: Layout) -> str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from plait_ir_lowering import (
     DTYPES,
     SCORE,
+    Const,
     Device,
+    DType,
     IndexExpr,
     IndexReader,
     Load,
@@ -22,10 +25,13 @@ from plait_ir_lowering import (
     ValueReader,
     Var,
     parse_argument,
+    parse_factors,
     parse_layout,
     parse_origin,
     parse_output,
+    parse_refs,
     parse_size,
+    product_name,
     score_dtype,
     split_commas,
 )
@@ -45,6 +51,7 @@ from plait_scheduler.program import (
     Kernel,
     Launch,
     Let,
+    Mix,
     OnError,
     OutputStorage,
     Param,
@@ -207,7 +214,9 @@ def _domain(text: str, index: IndexReader) -> tuple[Var, ...]:
 def _statements(lines: _Lines, values: ValueReader) -> Iterator[Statement]:
     scanned: list[str] = []
     attending = ""
-    while re.match(r"(\$|inner |outer |reduce |scan |join |attend |score )", lines.peek()):
+    while re.match(
+        r"(\$|inner |outer |reduce |scan |join |attend |score |mix |weights )", lines.peek()
+    ):
         line = lines.peek()
         if line.startswith("scan "):
             scanned = _scanned(line, values)
@@ -218,12 +227,24 @@ def _statements(lines: _Lines, values: ValueReader) -> Iterator[Statement]:
         elif line.startswith("attend "):
             attending = line
             values.dtypes[SCORE] = score_dtype(
-                values.buffers[_attended(line, values)[0][1].buffer].dtype
+                values.buffers[_attended(line, values)[1][0].buffer].dtype
             )
         elif line.startswith("score "):
             score = values.parse(line.removeprefix("score = "))
-            given, spans = _attended(attending, values)
-            yield Attend(*given, score, spans)
+            (param, *sums), refs, zeros, spans = _attended(attending, values)
+            queries, keys, weighted = refs
+            yield Attend(
+                param, queries, keys, weighted, zeros, score, spans, sums[0] if sums else None
+            )
+            values.parts.clear()
+        elif line.startswith("mix "):
+            attending = line
+            for number, (left, _) in enumerate(_mixed(line, values).factors):
+                of = score_dtype(values.buffers[left.buffer].dtype)
+                values.dtypes[product_name(number)] = of
+        elif line.startswith("weights "):
+            weights = values.parse(line.removeprefix("weights = "))
+            yield replace(_mixed(attending, values), value=weights)
             values.parts.clear()
         elif line.startswith("$"):
             name, _, text = line.partition(" = ")
@@ -231,7 +252,7 @@ def _statements(lines: _Lines, values: ValueReader) -> Iterator[Statement]:
         else:
             statement = _statement(line, values)
             values.parts.clear()
-            if not isinstance(statement, Store | Accumulate | Attend):
+            if not isinstance(statement, Store | Accumulate | Attend | Mix):
                 dtype = statement.value.dtype
                 if isinstance(statement, Reduce):
                     dtype = statement.kind.result_dtype(dtype)
@@ -270,17 +291,31 @@ def _statement(line: str, values: ValueReader) -> Statement:
 
 def _attended(
     line: str, values: ValueReader
-) -> tuple[tuple[str, TensorRef, TensorRef, TensorRef, bool], tuple[Load, ...]]:
-    """The parameter that an attention writes, what it multiplies, and what empty rows give; and
-    which keys rows may see."""
-    found = re.fullmatch(r"attend (\w+) of (.+) else (zeros|nan)(?: within (.+))?", line)
+) -> tuple[list[str], tuple[TensorRef, ...], bool, tuple[Load, ...]]:
+    """The parameters that an attention writes, what it multiplies, and whether empty rows give
+    zeros; and which keys rows may see."""
+    found = re.fullmatch(r"attend (.+?) of (.+) else (zeros|nan)(?: within (.+))?", line)
     if found is None:
         raise ValueError(f"{line!r} is not an attention")
-    refs = [parse_argument(part, values.index) for part in split_commas(found[2])]
-    queries, keys, weighted = (ref for ref in refs if isinstance(ref, TensorRef))
-    spans = (values.parse(part) for part in split_commas(found[4] or ""))
-    loads = tuple(load for load in spans if isinstance(load, Load))
-    return (found[1], queries, keys, weighted, found[3] == "zeros"), loads
+    refs = parse_refs(found[2], values.index)
+    return split_commas(found[1]), refs, found[3] == "zeros", _spans(found[4], values)
+
+
+def _mixed(line: str, values: ValueReader) -> Mix:
+    """A mixture, with a weight that is to be replaced."""
+    found = re.fullmatch(r"mix (.+?) by (.+) of (.+?)(?: within (.+))?", line)
+    if found is None:
+        raise ValueError(f"{line!r} is not a mixture")
+    factors = parse_factors(found[2], values.index)
+    refs = parse_refs(found[3], values.index)
+    made, spans = tuple(split_commas(found[1])), _spans(found[4], values)
+    return Mix(made, factors, refs, Const(0.0, DType.f32), spans)
+
+
+def _spans(text: str | None, values: ValueReader) -> tuple[Load, ...]:
+    """What tells rows which places they may see."""
+    spans = (values.parse(part) for part in split_commas(text or ""))
+    return tuple(load for load in spans if isinstance(load, Load))
 
 
 def _coordinate(text: str, values: ValueReader) -> IndexExpr | Local:

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from plait_ir_lowering import (
     IndexExpr,
     Layout,
+    Load,
     Local,
     Sym,
     Var,
@@ -46,6 +47,7 @@ from plait_scheduler.program import (
     Kernel,
     Launch,
     Let,
+    Mix,
     OnError,
     OutputStorage,
     Param,
@@ -119,9 +121,15 @@ def print_statement(statement: Statement) -> Iterator[str]:
         yield f"scan {names}"
     if isinstance(statement, Attend):
         refs = ", ".join(print_argument(ref) for ref in statement.refs)
-        spans = ", ".join(print_value(load)[1] for load in statement.spans)
         empty = "zeros" if statement.zeros else "nan"
-        yield f"attend {statement.param} of {refs} else {empty}{spans and f' within {spans}'}"
+        made = ", ".join(statement.made)
+        yield f"attend {made} of {refs} else {empty}{_within(statement.spans)}"
+    if isinstance(statement, Mix):
+        refs = ", ".join(print_argument(ref) for ref in statement.values)
+        pairs = [tuple(map(print_argument, pair)) for pair in statement.factors]
+        factors = ", ".join(f"{left} @ {right}" for left, right in pairs)
+        made = ", ".join(statement.made)
+        yield f"mix {made} by {factors} of {refs}{_within(statement.spans)}"
     shared, value = print_value(statement.value)
     yield from (f"  {line}" for line in shared)
     match statement:
@@ -135,10 +143,18 @@ def print_statement(statement: Statement) -> Iterator[str]:
             yield f"  join {joined} along {value}"
         case Attend():
             yield f"  score = {value}"
+        case Mix():
+            yield f"  weights = {value}"
         case Store(param, index, domain, _, kind):
             word = "store" if kind is None else f"scatter {kind.value}"
             at = ", ".join(f"%{at.name}" if isinstance(at, Local) else str(at) for at in index)
             yield f"{domain.value} {word} {param}[{at or '()'}] = {value}"
+
+
+def _within(spans: Sequence[Load]) -> str:
+    """Which places rows are told of, if any."""
+    shown = ", ".join(print_value(load)[1] for load in spans)
+    return f" within {shown}" if shown else ""
 
 
 def _domain(domain: Sequence[Var]) -> str:

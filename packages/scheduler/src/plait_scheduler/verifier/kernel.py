@@ -15,6 +15,7 @@ from plait_ir_lowering import (
     Local,
     Pack,
     Sym,
+    TensorRef,
     Value,
     Var,
     as_index,
@@ -24,6 +25,7 @@ from plait_ir_lowering import (
     is_below,
     post_order,
     product,
+    product_name,
     scan_problem,
     score_dtype,
     substitute,
@@ -37,6 +39,7 @@ from plait_scheduler.program import (
     Domain,
     Kernel,
     Let,
+    Mix,
     Param,
     Reduce,
     Statement,
@@ -89,11 +92,16 @@ class _KernelCheck:
         guarded = set(_guarded(statement.value))
         if isinstance(statement, Attend):
             self.locals[SCORE] = (statement.value.dtype, Domain.INNER)
+        if isinstance(statement, Mix):
+            for number in range(len(statement.factors)):
+                self.locals[product_name(number)] = (statement.value.dtype, Domain.INNER)
         for value in post_order([statement.value]):
             self._value(value, domain, value in guarded)
         match statement:
             case Attend():
                 self._attend(statement)
+            case Mix():
+                self._mix(statement)
             case Let(name, _, value):
                 self._define(name, value.dtype, domain)
             case Reduce(name, kind, value):
@@ -125,8 +133,8 @@ class _KernelCheck:
             case IndexValue(expr):
                 self._scope([expr], domain)
             case Pack():
-                carries = isinstance(self.current, Accumulate) and value is self.current.value
-                self._require(carries, "only a scan carries several values")
+                carries = isinstance(self.current, Accumulate | Mix) and value is self.current.value
+                self._require(carries, "only scans and mixtures have several values")
 
     def _load(
         self,
@@ -197,6 +205,52 @@ class _KernelCheck:
         run = (points(self.kernel.outer), points(self.kernel.inner))
         self._require(run == (batch * rows, columns), "an attention has a score for each pair")
         self.stored.add(attend.param)
+        if attend.sums is not None:
+            self._require(attend.sums in self.params, f"{attend.sums} is a parameter")
+            sums = self.params[attend.sums]
+            self._require(sums.access is Access.WRITE, f"{sums.name} may be written")
+            dense = sums.layout.is_row_major and sums.layout.numel is product([batch, rows])
+            self._require(dense, f"{sums.name} is dense, with one element for each row")
+            self._require(sums.dtype is attend.value.dtype, f"{sums.name} has the scores' type")
+            self.stored.add(attend.sums)
+
+    def _mix(self, mix: Mix) -> None:
+        self._require(len(self.kernel.statements) == 1, "a mixture is a kernel of its own")
+        self._require(len(self.kernel.inner) == 1, "a mixture goes over one axis")
+        weights = components(mix.value)
+        known = {ref.buffer for ref in mix.refs} | set(mix.made)
+        self._require(known <= self.params.keys(), "what it reads and writes is a parameter")
+        same = len(mix.made) == len(mix.values) == len(weights)
+        self._require(same, "each buffer has values and weights")
+        for ref in mix.refs:
+            param = self.params[ref.buffer]
+            self._require(param.access is Access.READ, f"{ref.buffer} is only read")
+            fits = score_dtype(param.dtype) is mix.value.dtype
+            self._require(fits, f"{ref.buffer} is multiplied as {mix.value.dtype}")
+        run, columns = points(self.kernel.outer), points(self.kernel.inner)
+        for left, right in mix.factors:
+            (batch, rows, depth), second = self._matrices(left), self._matrices(right)
+            fits = second == (batch, depth, columns) and batch * rows is run
+            self._require(fits, "there is an element of each product for each pair")
+        for name, ref, weight in zip(mix.made, mix.values, weights, strict=True):
+            made = self.params[name]
+            self._require(made.access is Access.WRITE, f"{name} may be written")
+            self._require(weight.dtype is mix.value.dtype, "weights have one type")
+            (batch, length, width), whole = self._matrices(ref), self._matrices(TensorRef(name))
+            self._require(length is columns, f"{ref.buffer} has a row for each place")
+            fits = (whole[0], whole[2]) == (batch, width) and whole[0] * whole[1] is run
+            self._require(fits, f"{name} is a row for each")
+            self._require(name not in self.stored, f"{name} is written once")
+            self.stored.add(name)
+        self._require(len(mix.spans) in (0, 3), "rows have a first place, a last one, and a count")
+        for value in post_order(mix.spans):
+            self._value(value, Domain.OUTER, False)
+
+    def _matrices(self, ref: TensorRef) -> tuple[IndexExpr, IndexExpr, IndexExpr]:
+        """How many matrices a tensor has, and their sizes."""
+        size = (ref.view or self.params[ref.buffer].layout).size
+        self._require(len(size) >= 3, f"{ref.buffer} is a batch of matrices")
+        return product(size[:-2]), size[-2], size[-1]
 
     def _scatter(self, store: Store, param: Param) -> None:
         """What writes at computed places: outer points must never meet."""

@@ -6,6 +6,7 @@ through shared memory, the next ones on their way while one is multiplied.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from plait_triton_codegen.kernels.tiles import Tile, power_of_two
@@ -15,6 +16,10 @@ LEAST_BLOCK = 16
 COMMON_SHARED_BYTES = 99 * 1024
 """Shared memory of a program that all GPUs since sm_80 have."""
 
+_MUCH_SHARED_BYTES = 200 * 1024
+"""Shared memory of a program that GPUs since sm_90 have for data centres."""
+_LAID_OUT_ANEW = 1 << 11
+"""Bytes of shared memory by which numbers of rows move between threads."""
 _WIDE_WARPS = 8
 """Where the places of pairs take 64 bits, registers of so many warps hold them."""
 
@@ -38,6 +43,32 @@ _TF32 = (
     (256, Tile(32, 32, 8, False, 2)),
 )
 """For f32 that is multiplied by its first bits."""
+
+_MIXED_ROOMY = (
+    (64, 128, Tile(128, 64, 8, False, 2)),
+    (128, 256, Tile(64, 64, 4, False, 2)),
+    (256, 256, Tile(64, 32, 8, False, 1)),
+    (256, 512, Tile(32, 32, 8, False, 2)),
+)
+"""For mixtures of elements of 16 bits on GPUs with much shared memory, which read factors from
+there, by the longest row that is multiplied and by the elements of a row of all results: the first
+that fits."""
+_MIXED_NARROW = (
+    (64, 128, Tile(64, 32, 4, False, 2)),
+    (128, 256, Tile(64, 32, 8, False, 2)),
+    (256, 512, Tile(32, 32, 8, False, 1)),
+)
+"""On other GPUs, which read them into registers."""
+_MIXED_WIDE = (
+    (64, 128, Tile(32, 32, 8, False, 2)),
+    (128, 256, Tile(32, 16, 8, False, 2)),
+    (256, 512, Tile(16, 16, 8, False, 1)),
+)
+_MIXED_TF32 = (
+    (64, 128, Tile(64, 32, 8, False, 2)),
+    (128, 256, Tile(32, 32, 8, False, 2)),
+    (256, 512, Tile(32, 16, 8, False, 1)),
+)
 
 
 def attention_tile(
@@ -66,15 +97,52 @@ def attention_tile(
         (tile for tile in fitting if _shared_bytes(tile, *bytes_of) <= shared),
         replace(fitting[-1], stages=1),
     )
-    queries, taken, warps = usual.xblock, usual.rblock, usual.num_warps
+    return _shrunk(usual, rows, keys, wide and pair_bytes > 0)
+
+
+def mixture_tile(
+    rows: int | None,
+    places: int | None,
+    depths: Sequence[int],
+    widths: Sequence[int],
+    *,
+    itemsize: int,
+    tf32: bool,
+    pair_bytes: int,
+    wide: bool,
+    shared: int,
+) -> Tile:
+    """The blocks for factors of `depths` elements and values of `widths`, padded to powers of two;
+    all else as for an attention.
+
+    Rows of the first factors stay in shared memory, where those of the others pass; sums of all
+    results stay in registers.
+    """
+    longest, made = max(*depths, *widths), sum(widths)
+    narrow = _MIXED_ROOMY if shared >= _MUCH_SHARED_BYTES else _MIXED_NARROW
+    table = narrow if itemsize <= 2 else _MIXED_TF32 if tf32 else _MIXED_WIDE
+    fitting = [tile for limit, most, tile in table if longest <= limit and made <= most]
+
+    def needed(tile: Tile) -> int:
+        turn = tile.rblock * sum(depths) * itemsize + tile.xblock * tile.rblock * pair_bytes
+        return tile.xblock * sum(depths) * itemsize + tile.stages * turn + _LAID_OUT_ANEW
+
+    last = table[-1][-1]
+    usual = next((tile for tile in fitting if needed(tile) <= shared), replace(last, stages=1))
+    return _shrunk(usual, rows, places, wide and pair_bytes > 0)
+
+
+def _shrunk(tile: Tile, rows: int | None, places: int | None, wide: bool) -> Tile:
+    """A tile with no more rows and places than there are, and warps for them."""
+    xblock, rblock, warps = tile.xblock, tile.rblock, tile.num_warps
     if rows is not None:
-        queries = min(queries, max(power_of_two(rows), LEAST_BLOCK))
-    if keys is not None:
-        taken = min(taken, max(power_of_two(keys), LEAST_BLOCK))
-    if wide and pair_bytes:
+        xblock = min(xblock, max(power_of_two(rows), LEAST_BLOCK))
+    if places is not None:
+        rblock = min(rblock, max(power_of_two(places), LEAST_BLOCK))
+    if wide:
         warps = max(warps, _WIDE_WARPS)
-    warps = max(warps * queries // usual.xblock, min(warps, 2))
-    return Tile(queries, taken, warps, False, usual.stages)
+    warps = max(warps * xblock // tile.xblock, min(warps, 2))
+    return Tile(xblock, rblock, warps, False, tile.stages)
 
 
 def _shared_bytes(tile: Tile, query_bytes: int, key_bytes: int, pair_bytes: int) -> int:

@@ -13,6 +13,7 @@ from plait_scheduler import (
     Domain,
     Kernel,
     Let,
+    Mix,
     Param,
     Reduce,
     RenderedKernel,
@@ -26,6 +27,7 @@ from plait_triton_codegen.kernels.attention_blocks import COMMON_SHARED_BYTES
 from plait_triton_codegen.kernels.launchers import function_head, launcher_of, signature_of
 from plait_triton_codegen.kernels.literals import cast
 from plait_triton_codegen.kernels.loops import Loop, loops
+from plait_triton_codegen.kernels.mixtures import MixtureWriter
 from plait_triton_codegen.kernels.operations import TRITON_DTYPES, kind_of
 from plait_triton_codegen.kernels.product_blocks import product_tile, product_tiles
 from plait_triton_codegen.kernels.product_writer import ProductWriter
@@ -88,11 +90,12 @@ def render_kernel(
 
 
 def _attention(
-    kernel: Kernel, attend: Attend, options: TritonOptions, tile: Tile | None, shared_bytes: int
+    kernel: Kernel, attend: Attend | Mix, options: TritonOptions, tile: Tile | None, shared: int
 ) -> TritonKernelSource:
-    exact = _is_exact(kernel, options)
-    text = AttentionWriter(kernel, attend, options, exact, tile, shared_bytes).text()
-    return _of_blocks(kernel, text)
+    (kind,) = {p.dtype for p in kernel.params if p.name == attend.refs[-1].buffer}
+    exact = not (options.fast_math and kind.is_reduced_precision)
+    writer = AttentionWriter if isinstance(attend, Attend) else MixtureWriter
+    return _of_blocks(kernel, writer(kernel, options, exact, tile, shared).text())
 
 
 def _product(
@@ -229,9 +232,9 @@ class _Renderer:
         for name in scan.names:
             self.writer.locals[name] = Term(name, _BOTH)
 
-    def _let_or_store(self, statement: Let | Store | Attend) -> None:
+    def _let_or_store(self, statement: Let | Store | Attend | Mix) -> None:
         writer = self.writer
-        if isinstance(statement, Attend):
+        if isinstance(statement, Attend | Mix):
             raise TypeError("an attention is no sequence of loops")
         if isinstance(statement, Let):
             writer.name(statement.name, statement.value)

@@ -1,0 +1,245 @@
+"""Products of what is computed of other products are one kernel: gradients of attention."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from plait_ir_lowering import Graph, interpret, parse_graph, verify
+from plait_scheduler import (
+    Attend,
+    Kernel,
+    Mix,
+    ProgramError,
+    Schedule,
+    SchedulerOptions,
+    kernel_work,
+    load_python,
+    parse_program,
+    plan,
+    print_program,
+    render_python,
+    verify_kernel,
+)
+
+WEIGHT = "exp(sub({score}, sums[i0, i1, i2]))"
+CAUSAL = 'where(ge(index(i2), index(i3)), mul(s[i0*3 + i1, i2, i3], f32(0.5)), f32("-inf"))'
+DOCUMENTS = 'where(eq(of[i2], of[i3]), s[i0*3 + i1, i2, i3], f32("-inf"))'
+SLOPE = (
+    "mul(mul(w[i0, i1, i2, i3], sub(to(d[i0*3 + i1, i2, i3], f32), delta[i0, i1, i2])), f32(0.5))"
+)
+
+
+def gradients(
+    score: str = CAUSAL,
+    *,
+    returned: str = "dq, dk, dv",
+    rows: int = 20,
+    depth: int = 8,
+    between: str = "",
+    left: str = "x",
+    keys: int = 30,
+) -> Graph:
+    """Those of queries, keys and values, as they are differentiated."""
+    loops = f"i0: 2, i1: 3, i2: {rows}, i3: {keys}"
+    pairs = rows * keys
+    turned = f"[6, {keys}, {rows}], [{pairs}, 1, {keys}], 0"
+    graph = parse_graph(f"""graph main()
+  input q: f32[6, {rows}, {depth}] on cpu
+  input k: f32[6, {keys}, {depth}] on cpu
+  input v: bf16[6, {keys}, 5] on cpu
+  input g: bf16[6, {rows}, 5] on cpu
+  input sums: f32[2, 3, {rows}] on cpu
+  input delta: f32[2, 3, {rows}] on cpu
+  input of: i64[{max(rows, keys)}] on cpu
+  define s: f32[6, {rows}, {keys}] on cpu
+    call out aten::bmm.out(q, k.view([6, {depth}, {keys}], [{keys * depth}, 1, {depth}], 0))
+  define d: bf16[6, {rows}, {keys}] on cpu
+    call out aten::bmm.out(g, v.view([6, 5, {keys}], [{keys * 5}, 1, 5], 0))
+  define w: f32[2, 3, {rows}, {keys}] on cpu
+    for {loops} = {WEIGHT.format(score=score)}
+  define p: bf16[2, 3, {rows}, {keys}] on cpu
+    for {loops} = to(w[i0, i1, i2, i3], bf16)
+  define dv: bf16[6, {keys}, 5] on cpu
+    call out aten::bmm.out(p.view({turned}), g)
+{between}  define x: f32[2, 3, {rows}, {keys}] on cpu
+    for {loops} = {SLOPE}
+  define dk: f32[6, {keys}, {depth}] on cpu
+    call out aten::bmm.out({left}.view({turned}), q)
+  define dq: f32[6, {rows}, {depth}] on cpu
+    call out aten::bmm.out(x.view([6, {rows}, {keys}], [{pairs}, {keys}, 1], 0), k)
+  return {returned}
+""")
+    verify(graph)
+    return graph
+
+
+def run(graph: Graph, **options: object) -> Schedule:
+    """Schedule and run it as Python; the results are those of the graph as it was."""
+    chosen = {"fuse_mixtures": True, "attention_operands": True, "attention_spans": True} | options
+    schedule = plan(graph, options=SchedulerOptions(**chosen))
+    assert parse_program(print_program(schedule.program)) == schedule.program
+    draw = torch.Generator().manual_seed(0)
+    kinds = {"f32": torch.float32, "bf16": torch.bfloat16}
+    sizes = [[n.as_int() for n in b.layout.size] for b in graph.inputs]
+    given = [
+        torch.randn(size, generator=draw).to(kinds[str(b.dtype)])
+        if b.dtype.is_float
+        else torch.arange(*size) // 7
+        for b, size in zip(graph.inputs, sizes, strict=True)
+    ]
+    found = load_python(render_python(schedule.program))(given)
+    for got, meant in zip(found, interpret(graph, given), strict=True):
+        # what is not stored is not rounded
+        scale = float(meant.abs().max())
+        torch.testing.assert_close(got / scale, meant / scale, rtol=2e-2, atol=2e-2)
+    return schedule
+
+
+def mixes(schedule: Schedule) -> list[Mix]:
+    kernels = schedule.program.kernels
+    return [s for kernel in kernels for s in kernel.statements if isinstance(s, Mix)]
+
+
+@pytest.mark.parametrize("score", [CAUSAL, DOCUMENTS, "s[i0*3 + i1, i2, i3]"])
+def test_gradients_are_two_kernels(score: str):
+    both, queries = mixes(run(gradients(score)))
+    assert (len(both.made), len(both.factors)) == (2, 2)
+    assert (len(queries.made), len(queries.factors)) == (1, 2)
+
+
+def test_what_comes_between_them_follows():
+    between = (
+        "  define y: bf16[6, 30, 5] on cpu\n    for i0: 6, i1: 30, i2: 5 = neg(dv[i0, i1, i2])\n"
+    )
+    both, _ = mixes(run(gradients(between=between, returned="dq, dk, y")))
+    assert len(both.made) == 2
+
+
+def test_data_tells_which_rows_to_read():
+    graph = gradients(DOCUMENTS, rows=260, keys=300)
+    assert [len(each.spans) for each in mixes(run(graph))] == [3, 3]
+    assert [len(each.spans) for each in mixes(run(graph, attention_spans=False))] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "reason"),
+    [
+        ({"returned": "dq, dk, dv, x"}, {}, "something else reads s"),
+        ({"returned": "dq, dk, dv, s"}, {}, "something else reads s"),
+        ({"rows": 4}, {}, "there are few rows"),
+        ({"depth": 40}, {"max_head_size": 32}, "more than 32 elements"),
+        ({}, {"fuse_mixtures": False}, None),
+    ],
+)
+def test_others_stay_products(change: dict, options: dict, reason: str | None):
+    schedule = run(gradients(**change), **options)
+    assert not mixes(schedule)
+    refused = [d.reason for d in schedule.decisions if not d.accepted]
+    assert reason is None or any(reason in each for each in refused)
+
+
+def test_what_they_move_and_compute_is_counted():
+    schedule = run(gradients())
+    works = [
+        kernel_work(kernel)
+        for kernel in schedule.program.kernels
+        if isinstance(kernel.statements[0], Mix)
+    ]
+    pairs = 6 * 20 * 30
+    assert works[0].operations > pairs * 2 * (8 + 5 + 8 + 5)
+    assert works[1].operations > pairs * 2 * (8 + 5 + 8)
+    assert works[1].bytes_written == 6 * 20 * 8 * 4
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("write f32[6, 30, 8]", "write f32[6, 29, 8]", "is a row for each"),
+        ("inner r0: 20", "inner r0: 19", "an element of each product for each pair"),
+        ("p2: read bf16", "p2: write bf16", "is only read"),
+    ],
+)
+def test_broken_kernels_are_refused(old: str, new: str, reason: str):
+    text = print_program(run(gradients()).program)
+    assert old in text
+    kernel = next(k for k in parse_program(text.replace(old, new)).kernels if _is_mixture(k))
+    with pytest.raises(ProgramError, match=reason):
+        verify_kernel(kernel)
+
+
+def _is_mixture(kernel: Kernel) -> bool:
+    return isinstance(kernel.statements[0], Mix)
+
+
+def test_attention_gives_the_sums_of_its_rows():
+    loops, ends = "i0: 2, i1: 3, i2: 20", "[2, 3, 20, 1]"
+    graph = parse_graph(f"""graph main()
+  input q: f32[6, 20, 8] on cpu
+  input k: f32[6, 30, 8] on cpu
+  define s: f32[6, 20, 30] on cpu
+    call out aten::bmm.out(q, k.view([6, 8, 30], [240, 1, 8], 0))
+  define f: f32[2, 3, 20, 30] on cpu
+    for {loops}, i3: 30 = {CAUSAL}
+  define top: f32{ends} on cpu
+    reduce max for {loops}, i3: 1 over r0: 30 = f[i0, i1, i2, r0]
+  define e: f32[2, 3, 20, 30] on cpu
+    for {loops}, i3: 30 = exp(sub(f[i0, i1, i2, i3], top[i0, i1, i2, 0]))
+  define total: f32{ends} on cpu
+    reduce sum for {loops}, i3: 1 over r0: 30 = e[i0, i1, i2, r0]
+  define w: f32[2, 3, 20, 30] on cpu
+    for {loops}, i3: 30 = div(e[i0, i1, i2, i3], total[i0, i1, i2, 0])
+  define o: f32[6, 20, 8] on cpu
+    call out aten::bmm.out(w.view([6, 20, 30], [600, 30, 1], 0), k)
+  define l: f32{ends} on cpu
+    for {loops}, i3: 1 = log(total[i0, i1, i2, 0])
+  define sums: f32{ends} on cpu
+    for {loops}, i3: 1 = add(l[i0, i1, i2, 0], top[i0, i1, i2, 0])
+  return o, sums
+""")
+    verify(graph)
+    schedule = run(graph, attention_sums=True)
+    ((attend,),) = (kernel.statements for kernel in schedule.program.kernels)
+    assert isinstance(attend, Attend)
+    assert len(attend.made) == 2
+    assert not any(
+        isinstance(statement, Attend)
+        for kernel in run(graph).program.kernels
+        for statement in kernel.statements
+    )
+
+
+NARROW = """graph main()
+  input q: bf16[6, 20, 8] on cpu
+  input k: bf16[6, 30, 8] on cpu
+  define a: f32[6, 20, 8] on cpu
+    for i0: 6, i1: 20, i2: 8 = to(q[i0, i1, i2], f32)
+  define b: f32[6, 30, 8] on cpu
+    for i0: 6, i1: 30, i2: 8 = to(k[i0, i1, i2], f32)
+  define s: f32[6, 20, 30] on cpu
+    call out aten::bmm.out(a, b.view([6, 8, 30], [240, 1, 8], 0))
+  define w: f32[6, 20, 30] on cpu
+    for i0: 6, i1: 20, i2: 30 = exp(s[i0, i1, i2])
+  define x: f32[6, 20, 8] on cpu
+    call out aten::bmm.out(w, b)
+  define y: bf16[2, 3, 20, 8] on cpu
+    for i0: 2, i1: 3, i2: 20, i3: 8 = to(x[i0*3 + i1, i2, i3], bf16)
+  return {returned}
+"""
+
+
+def test_weights_are_rounded_only_where_their_sums_are():
+    (rounded,) = mixes(run(parse_graph(NARROW.format(returned="y"))))
+    (exact,) = mixes(run(parse_graph(NARROW.format(returned="x, y"))))
+    kernels = {}
+    for name, returned in (("rounded", "y"), ("exact", "x, y")):
+        schedule = run(parse_graph(NARROW.format(returned=returned)))
+        kernels[name] = next(k for k in schedule.program.kernels if _is_mixture(k))
+    assert len(run(parse_graph(NARROW.format(returned="y"))).program.kernels) == 1
+    types = {
+        name: {p.name: str(p.dtype) for p in kernel.params} for name, kernel in kernels.items()
+    }
+    assert types["rounded"][rounded.values[0].buffer] == "bf16"
+    assert types["rounded"][rounded.made[0]] == "bf16"
+    assert types["exact"][exact.values[0].buffer] == "f32"
+    assert types["exact"][exact.made[0]] == "f32"

@@ -1,0 +1,511 @@
+"""Kernels over blocks of pairs: of rows, and of places along an axis.
+
+A program has a block of rows, and goes over blocks of the axis. Blocks of it that no row sees are
+not read; for those that all rows see, masks are not computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from plait_ir_lowering import (
+    DType,
+    IndexExpr,
+    Layout,
+    Load,
+    TensorRef,
+    Value,
+    Var,
+    as_index,
+    components,
+    post_order,
+    product,
+)
+from plait_scheduler import Attend, Kernel, Mix, batch_offset, key_limits, may_fail
+from plait_triton_codegen.errors import UnsupportedKernelError
+from plait_triton_codegen.kernels.attention_blocks import COMMON_SHARED_BYTES, LEAST_BLOCK
+from plait_triton_codegen.kernels.attention_limits import (
+    EVERY,
+    KeyRange,
+    LimitWriter,
+    SeenKeys,
+    all_of,
+)
+from plait_triton_codegen.kernels.attention_scores import unconditional, varies
+from plait_triton_codegen.kernels.source import BlocksText
+from plait_triton_codegen.kernels.space import FlatKernel, fits, fresh, needs_64_bits, taken_names
+from plait_triton_codegen.kernels.tiles import Tile, power_of_two
+from plait_triton_codegen.kernels.values import ValueWriter
+from plait_triton_codegen.options import TritonOptions
+
+_LONGEST_ROW = 256
+_COMPUTED = (DType.f16, DType.bf16, DType.f32)
+_CACHED_BYTES = 1 << 24
+"""What passes by all blocks of rows, as far as the second cache of a GPU holds it beside all
+else."""
+
+
+@dataclass(slots=True)
+class PairWriter:
+    """What kernels over blocks of pairs have in common.
+
+    Args:
+        shared_bytes: shared memory that a program may have.
+        given: the tile to use, or None for a usual one.
+    """
+
+    kernel: Kernel
+    options: TritonOptions
+    exact: bool
+    given: Tile | None = None
+    shared_bytes: int = COMMON_SHARED_BYTES
+    row: Var = field(init=False)
+    axis: Var = field(init=False)
+    batch: Var = field(init=False)
+    masks: tuple[Value, ...] = field(init=False)
+    """What must hold for a pair to count."""
+    chosen: Tile = field(init=False)
+    writer: ValueWriter = field(init=False)
+    names: dict[str, str] = field(init=False)
+    bases: dict[IndexExpr, str] = field(default_factory=dict)
+    """Where matrices begin, by their offsets."""
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def statement(self) -> Attend | Mix:
+        """What the kernel does."""
+        (statement,) = self.kernel.statements
+        assert isinstance(statement, Attend | Mix)
+        return statement
+
+    @property
+    def value(self) -> Value:
+        """What is computed for each pair."""
+        return self.statement.value
+
+    @property
+    def spans(self) -> tuple[Load, ...]:
+        """Where rows see places, of data."""
+        return self.statement.spans
+
+    def begin(self, names: Sequence[str]) -> None:
+        """Name what the kernel names itself, beside `names`."""
+        kernel = self.kernel
+        self.row, self.axis = kernel.outer[-1], kernel.inner[0]
+        self._require_supported()
+        taken = self._taken()
+        self.names = {name: fresh(name, taken) for name in (*_NAMES, *names)}
+        self.batch = Var(self.names["z"], product([var.extent for var in kernel.outer[:-1]]))
+
+    def write_over(self, roots: Sequence[Value]) -> None:
+        """Begin to write values of these."""
+        taken = self._taken() | set(self.names.values())
+        shown = tuple(replace(self.statement, value=root) for root in roots)
+        kernel = replace(self.kernel, statements=shown)
+        flat = FlatKernel(kernel, self.row, self.axis, self.is_wide())
+        self.writer = ValueWriter(flat, self.exact, self.options.check_indices, {}, taken)
+
+    def _taken(self) -> set[str]:
+        """Names of parameters and variables."""
+        variables = {var.name for var in (*self.kernel.outer, self.axis)}
+        return taken_names(self.kernel) | variables | {"XBLOCK", "RBLOCK", "errors"}
+
+    def finished(self, head: list[str]) -> BlocksText:
+        """The body of the kernel's function, after the lines of `head`."""
+        writer = self.writer
+        blocks = ((self.batch.extent, 1), (self.row.extent, self.chosen.xblock))
+        lines = [f"    {line}" for line in [*head, *writer.prologue]] + self.lines
+        return BlocksText(lines, self.chosen, blocks, len(writer.checked))
+
+    def _require_supported(self) -> None:
+        """Raises UnsupportedKernelError for what has no kernel."""
+        types = {self.kind(ref) for ref in self.statement.refs}
+        scores = {part.dtype for part in components(self.value)}
+        if scores != {DType.f32} or not types <= set(_COMPUTED):
+            shown = ", ".join(sorted(str(kind) for kind in types))
+            of = ", ".join(sorted(str(kind) for kind in scores))
+            raise UnsupportedKernelError(f"attention of {shown} with scores of {of}")
+        for size in self.row_sizes():
+            if not size.is_constant or not 0 < size.as_int() <= _LONGEST_ROW:
+                raise UnsupportedKernelError(f"attention with rows of {size} elements")
+
+    def row_sizes(self) -> list[IndexExpr]:
+        """Of the rows that are multiplied."""
+        statement = self.statement
+        if isinstance(statement, Attend):
+            refs = [statement.queries, statement.values]
+        else:
+            refs = [*(left for left, _ in statement.factors), *statement.values]
+        return [self.layout(ref).size[-1] for ref in refs]
+
+    def layout(self, ref: TensorRef) -> Layout:
+        """How matrices lie in memory."""
+        return ref.view or self.made_layout(ref.buffer)
+
+    def made_layout(self, param: str) -> Layout:
+        return next(each.layout for each in self.kernel.params if each.name == param)
+
+    def is_wide(self) -> bool:
+        """Whether offsets may pass 2^31."""
+        flat = FlatKernel(self.kernel, self.row, self.axis, False)
+        layouts = [
+            *map(self.layout, self.statement.refs),
+            *map(self.made_layout, self.statement.made),
+        ]
+        spans = [layout.offset + _span(layout) for layout in layouts]
+        return needs_64_bits(flat) or not all(fits(span) for span in spans)
+
+    def extents(self) -> tuple[int | None, int | None]:
+        """The numbers of rows and of places, where they are known."""
+        extents = (var.extent for var in (self.row, self.axis))
+        rows, places = (size.as_int() if size.is_constant else None for size in extents)
+        return rows, places
+
+    def pair_bytes(self) -> int:
+        """What is read for each pair, beside what is multiplied."""
+        loads = {part for part in post_order([self.value]) if isinstance(part, Load)}
+        return sum(
+            load.dtype.itemsize
+            for load in loads
+            if varies(load, self.axis) and varies(load, self.row)
+        )
+
+    def _passing(self) -> Sequence[TensorRef]:
+        """The tensors that each block of rows reads as a whole."""
+        statement = self.statement
+        if isinstance(statement, Attend):
+            return statement.keys, statement.values
+        return [right for _, right in statement.factors]
+
+    def _fits_in_cache(self) -> bool:
+        """Whether what all blocks of rows read stays in the cache for all batches, so that it does
+        not matter which batches run side by side."""
+        total = 0
+        for ref in self._passing():
+            layout = self.layout(ref)
+            sizes = zip(layout.size, layout.stride, strict=True)
+            held = product([size for size, stride in sizes if stride is not as_index(0)])
+            if not held.is_constant:
+                return False
+            total += held.as_int() * self.kind(ref).itemsize
+        return total <= _CACHED_BYTES
+
+    def hoist(self, roots: Sequence[Value]) -> None:
+        """Read before the loops what does not differ from place to place."""
+        for value in unconditional(roots):
+            if isinstance(value, Load) and not varies(value, self.axis):
+                self.writer.write(value)
+        self.flush()
+
+    def _columns(self, size: IndexExpr, shape: str) -> tuple[str, list[str]]:
+        """The places along rows of so many elements, and what is none of them."""
+        padded = padded_row(size)
+        text = f"tl.arange(0, {padded}){shape}"
+        inside = [] if size is as_index(padded) else [f"({text} < {self.index(size)})"]
+        return text, inside
+
+    def row_block(self, ref: TensorRef) -> str:
+        """The rows of a program's block, of a tensor."""
+        layout, masks = self.layout(ref), self.writer.masks
+        columns, inside = self._columns(layout.size[-1], "[None, :]")
+        conditions = [*([masks["x"]] if "x" in masks else []), *inside]
+        steps = (self.row.name, layout.stride[-2]), (columns, layout.stride[-1])
+        place = self._place(ref.buffer, self.base(layout), *steps)
+        return f"tl.load({place}{self._within(conditions)})"
+
+    def store(self, param: str, value: str) -> None:
+        """Store the rows of a program's block."""
+        layout, masks = self.made_layout(param), self.writer.masks
+        columns, inside = self._columns(layout.size[-1], "[None, :]")
+        conditions = [*([masks["x"]] if "x" in masks else []), *inside]
+        steps = (self.row.name, layout.stride[-2]), (columns, layout.stride[-1])
+        place = self._place(param, self.base(layout), *steps)
+        self.add(f"tl.store({place}, {value}{self._within(conditions, zeros=False)})")
+
+    def axis_columns(self, ref: TensorRef, ends: bool) -> str:
+        """The columns of a block of places, of a tensor that has one for each place."""
+        layout = self.layout(ref)
+        columns, inside = self._columns(layout.size[-2], "[:, None]")
+        conditions = [*([self.names["rmask"]] if ends else []), *inside]
+        steps = (columns, layout.stride[-2]), (self.axis.name, layout.stride[-1])
+        place = self._place(ref.buffer, self.base(layout), *steps)
+        return f"tl.load({place}{self._within(conditions)})"
+
+    def axis_rows(self, ref: TensorRef, ends: bool) -> str:
+        """The rows of a block of places, of a tensor that has one for each place."""
+        layout = self.layout(ref)
+        wide = ".to(tl.int64)" if self.writer.flat.wide else ""
+        down = f"({self.names['start']} + tl.arange(0, RBLOCK))[:, None]{wide}"
+        columns, inside = self._columns(layout.size[-1], "[None, :]")
+        within = f"({down} < {self.index(self.axis.extent)})"
+        conditions = [*([within] if ends else []), *inside]
+        steps = (f"({down})", layout.stride[-2]), (columns, layout.stride[-1])
+        place = self._place(ref.buffer, self.base(layout), *steps)
+        return f"tl.load({place}{self._within(conditions)})"
+
+    def begin_block(self, head: list[str], partial: bool) -> bool:
+        """The head of a loop over blocks of places; whether the last block may end within one."""
+        names, writer = self.names, self.writer
+        self.add(*head)
+        wide = ".to(tl.int64)" if writer.flat.wide else ""
+        writer.inside = {}
+        places = f"{names['start']} + tl.arange(0, RBLOCK)"
+        self.add(f"{self.axis.name} = ({places})[None, :]{wide}", depth=2)
+        ends = partial and not divides(self.chosen.rblock, self.axis.extent)
+        if ends:
+            writer.masks["r"] = names["rmask"]
+            extent = self.index(self.axis.extent)
+            self.add(f"{names['rmask']} = {self.axis.name} < {extent}", depth=2)
+        return ends
+
+    def pairwise(self, value: Value) -> str:
+        """A value for each pair of a block."""
+        term = self.writer.write(value)
+        if term.axes == {"x", "r"}:
+            return term.text
+        return f"tl.broadcast_to({term.text}, [XBLOCK, RBLOCK])"
+
+    def dot(self, ref: TensorRef, left: str, right: str, sums: str | None = None) -> str:
+        """`sums`, or nothing, and a product of which a factor is of `ref`."""
+        sums = sums or "tl.zeros([XBLOCK, RBLOCK], tl.float32)"
+        return f'device.dot({left}, {right}, {sums}, "{self.precision(ref)}")'
+
+    def end_block(self) -> None:
+        self.writer.inside = None
+        self.writer.masks.pop("r", None)
+
+    def _batches(self) -> list[IndexExpr]:
+        """The variables of a batch, of its number."""
+        outer = self.kernel.outer[:-1]
+        whole = Layout.of([var.extent for var in outer])
+        found = []
+        for place, stride in enumerate(whole.stride):
+            expr = self.batch.expr // stride
+            found.append(expr % outer[place].extent if place else expr)
+        return found
+
+    def points(self) -> list[str]:
+        """Lines that tell a program's batch, and its rows; the prologue names the batch's own
+        variables."""
+        lines = self._rows()
+        for var, place in zip(self.kernel.outer[:-1], self._batches(), strict=True):
+            self.writer.prologue.append(f"{var.name} = {self.index(place)}")
+        return lines
+
+    def _rows(self) -> list[str]:
+        names, extent = self.names, self.index(self.row.extent)
+        wide = ".to(tl.int64)" if self.writer.flat.wide else ""
+        program = f"tl.program_id(0){wide}"
+        blocks, head = names["blocks"], [f"{names['blocks']} = tl.cdiv({extent}, XBLOCK)"]
+        if self.row.extent.is_constant:
+            blocks, head = str(-(-self.row.extent.as_int() // self.chosen.xblock)), []
+        if self._is_heavier_below() and self._fits_in_cache():
+            batches = self.index(self.batch.extent)
+            place = f"device.heavy_and_light({program}, {blocks} * {batches})"
+            lines = [
+                f"{names['place']} = {place}",
+                f"{names['z']} = {names['place']} % {batches}",
+                f"{names['first']} = ({blocks} - 1 - {names['place']} // {batches}) * XBLOCK",
+            ]
+        else:
+            block = f"{program} % {blocks}"
+            if self._is_heavier_below():
+                block = f"{blocks} - 1 - {block}"
+            lines = [
+                f"{names['z']} = {program} // {blocks}",
+                f"{names['first']} = ({block}) * XBLOCK",
+            ]
+        lines = [*head, *lines]
+        lines.append(f"{self.row.name} = {names['first']} + tl.arange(0, XBLOCK)[:, None]{wide}")
+        if not divides(self.chosen.xblock, self.row.extent):
+            self.writer.masks["x"] = names["xmask"]
+            lines.append(f"{names['xmask']} = {self.row.name} < {extent}")
+        return lines
+
+    def _is_heavier_below(self) -> bool:
+        """Whether later rows see more keys: what takes longest begins first."""
+        limits = [key_limits(mask, self.row, self.axis) for mask in self.masks]
+        known = [limit for limit in limits if limit is not None]
+        writer = self._limits(str)
+        seen = all_of([writer.seen(limit) for limit in known]) if known else EVERY
+        return seen.some.low is None and seen.some.high is not None
+
+    def _limits(self, index: Callable[[IndexExpr], str]) -> LimitWriter:
+        first, last = (Var(self.names[end], self.row.extent) for end in ("first", "last"))
+        return LimitWriter(self.row, first, last, index)
+
+    def index(self, expr: IndexExpr) -> str:
+        return self.writer.index(expr).text
+
+    def add(self, *lines: str, depth: int = 1) -> None:
+        self.lines += [f"{'    ' * depth}{line}" for line in lines]
+
+    def flush(self, depth: int = 1) -> None:
+        self.add(*self.writer.lines, depth=depth)
+        self.writer.lines.clear()
+
+    def base(self, layout: Layout) -> str:
+        """Where the matrix of a program's batch begins, named in the prologue."""
+        offset = batch_offset(layout, self.batch.expr)
+        text = self.writer.index(offset).text
+        if text.isidentifier() or text.isdigit():
+            return text
+        if offset not in self.bases:
+            self.bases[offset] = fresh("base", self.writer.taken)
+            self.writer.prologue.append(f"{self.bases[offset]} = {text}")
+        return self.bases[offset]
+
+    def _place(self, ref: str, base: str, *steps: tuple[str, IndexExpr]) -> str:
+        """A pointer to elements at these coordinates of a matrix."""
+        parts = [] if base == "0" else [base]
+        for coordinate, stride in steps:
+            text = self.index(stride)
+            grouped = text if text.isalnum() else f"({text})"
+            parts.append(coordinate if text == "1" else f"{coordinate} * {grouped}")
+        return f"{ref} + ({' + '.join(parts)})"
+
+    def _within(self, conditions: Sequence[str], *, zeros: bool = True) -> str:
+        """The arguments of a load or store that keep it within a matrix."""
+        if not conditions:
+            return ""
+        return f", {' & '.join(conditions)}{', 0.0' if zeros else ''}"
+
+    def loops(self) -> Iterator[tuple[list[str], bool]]:
+        """The heads of loops over blocks of keys, and whether these are computed with the mask."""
+        extent = self.index(self.axis.extent)
+        whole = divides(self.chosen.rblock, self.axis.extent)
+        if may_fail(self.value):
+            yield self._for("0", extent), bool(self.masks) or not whole
+            return
+        if not self.masks and whole:
+            yield self._for("0", extent), False
+            return
+        seen, is_known = self._seen()
+        yield from self._ranges(seen, is_known, extent)
+
+    def _ranges(
+        self, seen: SeenKeys, is_known: bool, extent: str
+    ) -> Iterator[tuple[list[str], bool]]:
+        """Blocks that all rows see, if there may be such, then those on both sides of them."""
+        names = self.names
+        low, high, begin, end = (names[n] for n in ("low", "high", "begin", "end"))
+        starts_at_0 = seen.some.low is None
+        if not starts_at_0:
+            self.add(f"{low} = tl.maximum({seen.some.low}, 0) // RBLOCK * RBLOCK")
+        low = "0" if starts_at_0 else low
+        limit = extent if seen.some.high is None else f"tl.minimum({seen.some.high}, {extent})"
+        self.add(f"{high} = {limit}")
+        if not is_known:
+            yield self._for(low, high), True
+            return
+        top = extent if seen.all.high is None else f"tl.minimum({seen.all.high}, {extent})"
+        first = seen.all.low
+        if first is not None:
+            self.add(f"{begin} = tl.cdiv(tl.maximum({first}, 0), RBLOCK) * RBLOCK")
+        begin = low if first is None else begin
+        self.add(f"{end} = tl.maximum(tl.maximum({top}, 0) // RBLOCK * RBLOCK, {begin})")
+        yield self._for(begin, end), False
+        if first is None:
+            yield self._for(end, high), True
+            return
+        before, turn, start = (names[n] for n in ("before", "turn", "start"))
+        self.add(f"{before} = tl.cdiv(tl.maximum(tl.minimum({begin}, {high}) - {low}, 0), RBLOCK)")
+        after = f"tl.cdiv(tl.maximum({high} - {end}, 0), RBLOCK)"
+        yield (
+            [
+                f"for {turn} in tl.range(0, {before} + {after}{self._stages()}):",
+                f"    {start} = tl.where({turn} < {before}, "
+                f"{low} + {turn} * RBLOCK, {end} + ({turn} - {before}) * RBLOCK)",
+            ],
+            True,
+        )
+
+    def _seen(self) -> tuple[SeenKeys, bool]:
+        """The keys that the program's rows see, and whether all masks say that."""
+        names, extent = self.names, self.index(self.row.extent)
+        if self.spans:
+            return self._spans(), True
+        limits = [key_limits(mask, self.row, self.axis) for mask in self.masks]
+        known = [limit for limit in limits if limit is not None]
+        if known:
+            last = f"{names['first']} + XBLOCK"
+            if "x" in self.writer.masks:
+                last = f"tl.minimum({last}, {extent})"
+            self.add(f"{names['last']} = {last} - 1")
+        writer = self._limits(self.index)
+        seen = all_of([writer.seen(limit) for limit in known]) if known else EVERY
+        return seen, len(known) == len(limits)
+
+    def _spans(self) -> SeenKeys:
+        """The keys that data leaves to the program's rows, of the spans of each of them."""
+        writer, names = self.writer, self.names
+        low, high, whole = (names[n] for n in ("key", "last_key", "whole"))
+        for load in self.spans:
+            writer.uses[load] = writer.uses.get(load, 0) + 1  # a load that is used has a name
+        first, last, count = (writer.write(load) for load in self.spans)
+        self.flush()
+        extent = self.index(self.axis.extent)
+        is_whole = f"{count.grouped()} == {last.grouped()} - {first.grouped()} + 1"
+        if not first.axes:
+            self.add(f"{low} = {first.text}", f"{high} = {last.text} + 1")
+            self.add(f"{whole} = tl.where({is_whole}, {high}, 0)")
+            return SeenKeys(KeyRange(low, high), KeyRange(low, whole))
+        mask = writer.masks.get("x")
+        kept = {
+            name: text if mask is None else f"tl.where({mask}, {text}, {other})"
+            for name, text, other in (
+                ("least", first.text, extent),
+                ("most", first.text, "0"),
+                ("end", last.text, "-1"),
+                ("start", last.text, extent),
+            )
+        }
+        every = f"({is_whole}).to(tl.int32)"
+        every = every if mask is None else f"tl.where({mask}, {every}, 1)"
+        begin = names["whole_from"]
+        self.add(
+            f"{low} = tl.min({kept['least']})",
+            f"{high} = tl.max({kept['end']}) + 1",
+            f"{begin} = tl.max({kept['most']})",
+            f"{whole} = tl.where(tl.min({every}) != 0, tl.min({kept['start']}) + 1, 0)",
+        )
+        return SeenKeys(KeyRange(low, high), KeyRange(begin, whole))
+
+    def _for(self, low: str, high: str) -> list[str]:
+        return [f"for {self.names['start']} in tl.range({low}, {high}, RBLOCK{self._stages()}):"]
+
+    def _stages(self) -> str:
+        stages = self.chosen.stages
+        return f", num_stages={stages}" if stages else ""
+
+    def precision(self, ref: TensorRef) -> str:
+        return "tf32" if self.kind(ref) is DType.f32 and self.options.tf32 else "ieee"
+
+    def kind(self, ref: TensorRef) -> DType:
+        return next(param.dtype for param in self.kernel.params if param.name == ref.buffer)
+
+
+_NAMES = (
+    *("z", "blocks", "place", "first", "last", "xmask", "rmask", "start", "turn", "before"),
+    *("low", "high", "begin", "end", "key", "last_key", "whole", "whole_from"),
+)
+"""What each such kernel names itself."""
+
+
+def padded_row(size: IndexExpr) -> int:
+    """The elements of a row as a power of two, which tensor cores take."""
+    return max(power_of_two(size.as_int()), LEAST_BLOCK)
+
+
+def divides(block: int, extent: IndexExpr) -> bool:
+    """Whether blocks fill an extent."""
+    return extent.is_constant and extent.as_int() % block == 0
+
+
+def _span(layout: Layout) -> IndexExpr:
+    """The place of a layout's last element from its first."""
+    total = as_index(0)
+    for size, stride in zip(layout.size, layout.stride, strict=True):
+        total = total + (size - 1) * stride
+    return total
