@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import re
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -212,6 +213,9 @@ class GraphCompiler:
         origin: fx.GraphModule | None = None,
     ) -> Runner:
         """What runs a graph, whole or in parts, of which records are kept."""
+        in_buckets = self._in_buckets(name, captured, example_inputs, capture)
+        if in_buckets is not None:
+            return in_buckets
         stages = self._stages(name)
         try:
             made = self._compiled(captured, example_inputs, capture, stages)
@@ -237,6 +241,29 @@ class GraphCompiler:
             return None  # it is tried with other sizes first
         return in_parts(
             captured, lambda part, number: self._by_shape(f"{name}.part{number}", part, capture)
+        )
+
+    def _in_buckets(
+        self,
+        name: str,
+        captured: fx.GraphModule,
+        example_inputs: Sequence[torch.Tensor],
+        capture: object,
+    ) -> Runner | None:
+        """What runs a graph of which `DistributedDataParallel` sends gradients while others are
+        computed; None for all other graphs."""
+        if "torch.distributed" not in sys.modules or self.request.backend not in _TARGETS:
+            return None
+        from plait.buckets import bucket_starts
+        from plait.parts import in_parts
+
+        starts = bucket_starts(captured)
+        if not starts or "bucket-parts" in self.request.options.disabled:
+            return None
+        return in_parts(
+            captured,
+            lambda part, number: self._by_shape(f"{name}.part{number}", part, capture),
+            starts,
         )
 
     def _cut(self, name: str, captured: fx.GraphModule, capture: object) -> Runner:

@@ -31,16 +31,19 @@ class Part:
 
 
 def in_parts(
-    captured: fx.GraphModule, compile_part: Callable[[fx.GraphModule, int], Runner]
+    captured: fx.GraphModule,
+    compile_part: Callable[[fx.GraphModule, int], Runner],
+    starts: frozenset[fx.Node] = frozenset(),
 ) -> Runner | None:
     """What runs a graph in parts; None where there is nothing to cut at, or that cannot be done.
 
-    `compile_part` makes a part callable, which comes with its position.
+    `compile_part` makes a part callable, which comes with its position. Further parts begin at the
+    nodes in `starts`.
     """
     captured = without_inference_mode(captured)
-    steps = _steps(captured)
+    steps = _steps(captured, starts)
     nodes = captured.graph.nodes
-    if not any(map(_is_cut, nodes)) or any(map(_may_switch, nodes)):
+    if not (starts or any(map(_is_cut, nodes))) or any(map(_may_switch, nodes)):
         return None
     checks = _checks(captured, steps)
     if checks is None:
@@ -116,7 +119,7 @@ class _Run:
     """Whether all nodes of the graph up to the result have run then, and none that draws later."""
 
 
-def _steps(captured: fx.GraphModule) -> list[Part | fx.Node]:
+def _steps(captured: fx.GraphModule, starts: frozenset[fx.Node]) -> list[Part | fx.Node]:
     """The parts, and between them the nodes that Python computes; one part where there is nothing
     to cut at."""
     from plait.data_sizes import has_data_sizes
@@ -128,6 +131,10 @@ def _steps(captured: fx.GraphModule) -> list[Part | fx.Node]:
     for node in captured.graph.nodes:
         if node.op in ("placeholder", "output", "get_attr"):
             continue
+        if node in starts and part.nodes:
+            steps.append(part)
+            known.update(part.nodes)
+            part = Part()
         if _is_cut(node) or (_differentiates(node) and not (is_of_data and _is_within(node, part))):
             if part.nodes:
                 steps.append(part)
