@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import re
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -213,9 +212,9 @@ class GraphCompiler:
         origin: fx.GraphModule | None = None,
     ) -> Runner:
         """What runs a graph, whole or in parts, of which records are kept."""
-        in_buckets = self._in_buckets(name, captured, example_inputs, capture)
-        if in_buckets is not None:
-            return in_buckets
+        in_parts = self._rather_in_parts(name, captured, capture)
+        if in_parts is not None:
+            return in_parts
         stages = self._stages(name)
         try:
             made = self._compiled(captured, example_inputs, capture, stages)
@@ -243,22 +242,23 @@ class GraphCompiler:
             captured, lambda part, number: self._by_shape(f"{name}.part{number}", part, capture)
         )
 
-    def _in_buckets(
-        self,
-        name: str,
-        captured: fx.GraphModule,
-        example_inputs: Sequence[torch.Tensor],
-        capture: object,
+    def _rather_in_parts(
+        self, name: str, captured: fx.GraphModule, capture: object
     ) -> Runner | None:
-        """What runs a graph of which `DistributedDataParallel` sends gradients while others are
-        computed; None for all other graphs."""
-        if "torch.distributed" not in sys.modules or self.request.backend not in _TARGETS:
+        """What runs a graph in parts that could be compiled whole: several GPUs work on it, or
+        `DistributedDataParallel` sends gradients while others are computed. None for all others."""
+        if self.request.backend not in _TARGETS:
             return None
         from plait.buckets import bucket_starts
-        from plait.parts import in_parts
+        from plait.gpus import gpu_starts
+        from plait.parts import IN_PART, in_parts
 
-        starts = bucket_starts(captured)
-        if not starts or "bucket-parts" in self.request.options.disabled:
+        if any(IN_PART in node.meta for node in captured.graph.find_nodes(op="placeholder")):
+            return None
+        starts = gpu_starts(captured)
+        if "gradient-buckets" not in self.request.options.disabled:
+            starts |= bucket_starts(captured)
+        if not starts:
             return None
         return in_parts(
             captured,

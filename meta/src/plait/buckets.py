@@ -38,8 +38,10 @@ def _bucket_bytes(captured: fx.GraphModule) -> int | None:
 
     The tracer tells where it has traced the wrapper, torch where that runs.
     """
-    traced = captured.meta.get("bucket_bytes")
-    return active_bucket_bytes() if traced is None else int(traced)
+    for node in captured.graph.find_nodes(op="placeholder"):
+        if "bucket_bytes" in node.meta:
+            return int(node.meta["bucket_bytes"])
+    return active_bucket_bytes()
 
 
 def _starts(nodes: Sequence[fx.Node], limit: int) -> Iterator[int]:

@@ -2,7 +2,8 @@
 
 Python reads numbers from tensors, computes with them, and calls what gives sizes that depend on
 data, and collectives, which are waited for by the very tensor that they gave. It gives them to the
-next part, as where the tracer breaks a graph.
+next part, as where the tracer breaks a graph. Others could be compiled whole, but run better in parts:
+see `plait.buckets` and `plait.gpus`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from torch import fx
 
     from plait.data_sizes import Bound, Sizes
+
+
+IN_PART = "in_part"
+"""Under which the placeholders of a part note that it is one: it is not cut again for the same."""
 
 
 @dataclass(slots=True)
@@ -189,11 +194,13 @@ def _needs_gradient(value: Any) -> bool:
 
 def _is_cut(node: fx.Node) -> bool:
     """Whether a graph is cut at a node: where it reads a number, gets a size that depends on data,
-    or calls what several processes call together."""
+    calls what several processes call together, or takes a tensor from one GPU to another."""
+    from plait.gpus import moves_between_gpus
     from plait_utils.collectives import is_collective
     from plait_utils.data_sizes import gives_sizes
 
-    return _is_read(node) or gives_sizes(node) or is_collective(node.target)
+    together = is_collective(node.target) or moves_between_gpus(node)
+    return together or _is_read(node) or gives_sizes(node)
 
 
 def _with_ints(captured: fx.GraphModule, steps: Sequence[Part | fx.Node]) -> list[Part | fx.Node]:
@@ -289,7 +296,7 @@ def _program(
     copies: dict[fx.Node, fx.Node] = {}
     for node in outside:
         copies[node] = graph.placeholder(node.name)
-        copies[node].meta = {**node.meta}
+        copies[node].meta = {**node.meta, IN_PART: True}
     for node in (each for each in used if each.op == "get_attr"):
         copies[node] = graph.node_copy(node, copies.__getitem__)
     for node in (*_switched(before), *part.nodes):
