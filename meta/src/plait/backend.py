@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from plait.budget import Budget, TimeIsUp
 from plait.codegen import Target
 from plait.errors import BackendError, StageError
-from plait.options import CompileRequest, takes
+from plait.options import IN_BUCKETS, CompileRequest, takes
 from plait.preparing import on_gpu, prepare_kernels
 from plait.progress import shown as shown_progress
 from plait.record import CompiledGraph, Outcome, Runner, StageFailure
@@ -256,7 +256,7 @@ class GraphCompiler:
         if any(IN_PART in node.meta for node in captured.graph.find_nodes(op="placeholder")):
             return None
         starts = gpu_starts(captured)
-        if "gradient-buckets" not in self.request.options.disabled:
+        if IN_BUCKETS not in self.request.options.disabled:
             starts |= bucket_starts(captured)
         if not starts:
             return None

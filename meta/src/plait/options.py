@@ -47,6 +47,8 @@ _NO_FUSION = tuple(
         "inline_producers",
     )
 )
+IN_BUCKETS = "gradient-buckets"
+"""What cuts graphs under `DistributedDataParallel`; see `plait.buckets`."""
 
 S = TypeVar("S", bound=Settings)
 
@@ -513,7 +515,7 @@ def _check_stages(options: CompileOptions) -> None:
         frozen = (*fx_passes.FOLDING_PASSES, *fx_passes.PACKING_PASSES)
         of_groups = collective_passes()
         chosen = (*plaits, *frozen, *of_groups, *options.passes(), *user.after_grad)
-        known = list(dict.fromkeys([ATTENTION_CALLS, *(each.name for each in chosen)]))
+        known = list(dict.fromkeys([ATTENTION_CALLS, IN_BUCKETS, *(each.name for each in chosen)]))
         for name in sorted(options.disabled):
             if name not in known:
                 raise unknown_name("pass", name, known)

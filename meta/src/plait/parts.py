@@ -2,8 +2,8 @@
 
 Python reads numbers from tensors, computes with them, and calls what gives sizes that depend on
 data, and collectives, which are waited for by the very tensor that they gave. It gives them to the
-next part, as where the tracer breaks a graph. Others could be compiled whole, but run better in parts:
-see `plait.buckets` and `plait.gpus`.
+next part, as where the tracer breaks a graph. Others could be compiled whole, but run better in
+parts: see `plait.buckets` and `plait.gpus`.
 """
 
 from __future__ import annotations

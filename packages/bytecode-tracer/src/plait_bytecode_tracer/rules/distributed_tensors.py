@@ -71,7 +71,7 @@ def from_local(
 
 
 def _of_dtensor(name: str, **fixed: bool) -> Callable[..., Variable]:
-    """A rule for a method that is one node; ``fixed`` are arguments that a graph need not follow."""
+    """A rule for a method that is one node; ``fixed`` are arguments that it always gets."""
 
     @named_rule(_MODULE, f"DTensor.{name}")
     def rule(frame: Frame, owner: Variable, *args: Variable, **kwargs: Variable) -> Variable:
