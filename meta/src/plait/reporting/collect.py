@@ -105,9 +105,10 @@ def _runs(
     names: Mapping[int, Sequence[str]],
     told: list[CompiledFunction],
 ) -> tuple[RunFact, ...]:
-    """What a function was compiled for; nothing where that is told already, as for what several
-    calls, or a loop, go on in."""
-    if any(function is each for each in told):
+    """What a function was compiled for; nothing where it goes on further and was told already, as
+    what a loop goes on in: all ways through many breaks would be too many."""
+    goes_on = any(entry.resumed for entry in function.entries)
+    if goes_on and any(function is each for each in told):
         return ()
     told.append(function)
     reasons = ["", *(_reason(each) for each in tuple(function.recompiles))]
