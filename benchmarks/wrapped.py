@@ -20,6 +20,7 @@ import torch.multiprocessing as multiprocessing
 import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
@@ -173,7 +174,11 @@ def _timed(
 
 
 def _step(model: torch.nn.Module, net: Net, x: torch.Tensor) -> Callable[[], None]:
-    optimizer = torch.optim.AdamW(net.parameters(), 1e-4, foreach=True)
+    parameters = list(net.parameters())
+    spread = [each for each in parameters if isinstance(each, DTensor)]
+    plain = [each for each in parameters if not isinstance(each, DTensor)]
+    groups = [{"params": each} for each in (spread, plain) if each]  # no call takes both
+    optimizer = torch.optim.AdamW(groups, 1e-4, foreach=True)
 
     def step() -> None:
         model(x).float().square().mean().backward()
