@@ -108,7 +108,7 @@ def trained(model, net, steps=4, alone=(), **kind):
             with model.no_sync():
                 whole(model(batch(n, **kind))).square().mean().backward()
             continue
-        loss = whole(model(batch(n, **kind))).float().square().mean()
+        loss = whole(model(batch(n, **kind))).double().square().mean()
         loss.backward()
         found.append(loss.detach())
         found += [whole(p.grad).clone() for p in net.parameters() if p.grad is not None]

@@ -23,16 +23,17 @@ from processes.running import run_cases
 
 gloo = pytest.mark.skipif(not dist.is_gloo_available(), reason="torch has no gloo")
 
-CASES = (
-    *("data_parallel_agrees", "data_parallel_steps_agree", "buckets_are_sent_early"),
-    *("fully_sharded_agrees", "half_precision_agrees", "tensor_parallel_agrees"),
-    *("sequence_parallel_agrees", "two_dimensional_agrees"),
+QUICK = ("buckets_are_sent_early", "tensor_parallel_agrees")
+SLOW = (
+    *("data_parallel_agrees", "data_parallel_steps_agree", "fully_sharded_agrees"),
+    *("half_precision_agrees", "sequence_parallel_agrees", "two_dimensional_agrees"),
 )
 
 
 @gloo
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.sampled(4)
+@pytest.mark.parametrize(
+    "case", [*QUICK, *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW)]
+)
 def test_two_processes_agree_with_eager(case, tmp_path):
     assert run_cases(2, tmp_path, case) == []
 
