@@ -81,7 +81,8 @@ def laid_out(x):
     rows = DTensor.from_local(x, mesh, [Shard(0)])
     placed = 1 if rows.placements == (Shard(0),) and rows.device_mesh is mesh else 2
     whole = rows.redistribute(placements=[Replicate()], async_op=True).to_local()
-    return whole * placed, (rows * 2).full_tensor()
+    named = (rows * 3).redistribute(mesh, [Replicate()]).to_local()
+    return whole * placed, (rows * 2).full_tensor(), named
 
 
 def broadcast(x):

@@ -75,13 +75,10 @@ def _of_dtensor(name: str, **fixed: bool) -> Callable[..., Variable]:
 
     @named_rule(_MODULE, f"DTensor.{name}")
     def rule(frame: Frame, owner: Variable, *args: Variable, **kwargs: Variable) -> Variable:
-        named = {key: each for key, each in kwargs.items() if key not in fixed}
+        given = [_without_mesh(frame, owner, each) for each in args]
+        named = {key: _without_mesh(frame, owner, each) for key, each in kwargs.items()}
         named |= {key: constant(value) for key, value in fixed.items()}
-        if any(isinstance(each, Known) and known_mesh(frame, each) for each in args):
-            raise TraceBreakError("GB0002", f"DTensor.{name} for a mesh that is named")
-        if known_mesh(frame, named.get("device_mesh", constant(None))):
-            raise TraceBreakError("GB0002", f"DTensor.{name} for a mesh that is named")
-        return _node(frame, OfDTensor(name), [owner, *args], named)
+        return _node(frame, OfDTensor(name), [owner, *given], named)
 
     return rule
 
@@ -89,6 +86,16 @@ def _of_dtensor(name: str, **fixed: bool) -> Callable[..., Variable]:
 _of_dtensor("redistribute", async_op=False)  # a graph waits where the result is used
 _of_dtensor("to_local")
 _of_dtensor("full_tensor")
+
+
+def _without_mesh(frame: Frame, owner: Variable, given: Variable) -> Variable:
+    """An argument; None in the place of the mesh that a DTensor has anyway."""
+    mesh = known_mesh(frame, given)
+    if mesh is None:
+        return given
+    if mesh != _fake(owner).device_mesh:
+        raise TraceBreakError("GB0002", "a DTensor that goes to another mesh")
+    return constant(None)
 
 
 def _node(frame: Frame, target: Any, args: list[Variable], kwargs: dict[str, Variable]) -> Variable:
