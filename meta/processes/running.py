@@ -9,26 +9,31 @@ from pathlib import Path
 
 CASES = (
     *("gradients_agree", "steps_agree", "sharded_agrees", "written_inputs_agree"),
-    *("meshes_agree", "wrapped_agree", "fully_sharded_agrees", "parallel_modules_agree"),
-    "distributed_tensors_agree",
+    *("meshes_agree", "distributed_tensors_agree", "data_parallel_agrees"),
+    *("data_parallel_steps_agree", "buckets_are_sent_early", "fully_sharded_agrees"),
+    *("half_precision_agrees", "tensor_parallel_agrees", "sequence_parallel_agrees"),
+    "two_dimensional_agrees",
     *("errors_agree", "late_process_agrees", "groups_that_go_agree", "death_agrees"),
 )
 
 WORKER = Path(__file__).parent / "worker.py"
 
 
-def run_cases(count, folder, *cases):
-    """What went wrong in a group of ``count`` processes; nothing where all agree."""
-    return run_group([str(WORKER)], count, folder, *cases)
+def run_cases(count, folder, *cases, device="cpu"):
+    """What went wrong in a group of ``count`` processes; nothing where all agree.
+
+    On the device "cuda" each has a GPU of its own, and NCCL is what they talk by.
+    """
+    return run_group([str(WORKER)], count, folder, *cases, device=device)
 
 
-def run_group(program, count, folder, *arguments):
+def run_group(program, count, folder, *arguments, device="cpu"):
     """What went wrong in processes that run a program, which Python is given as arguments.
 
     Each gets its rank, the file of the group's store, the number of processes, and the arguments;
     its output is to end with "right".
     """
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PLAIT_PROCESSES_ON": device}
     running = [
         subprocess.Popen(
             [

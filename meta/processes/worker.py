@@ -13,12 +13,15 @@ import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from processes import failures, programs  # found beside this file
+from processes import failures, modules, programs  # found beside this file
 
 
 def begin(store, rank, count, name):
+    on_gpu = modules.DEVICE == "cuda"
+    if on_gpu:
+        torch.cuda.set_device(rank)
     dist.init_process_group(
-        "gloo",
+        "nccl" if on_gpu else "gloo",
         store=dist.FileStore(f"{store}-{name}", count),
         rank=rank,
         world_size=count,
@@ -31,7 +34,7 @@ def main(rank, store, count, chosen):
     torch.set_num_threads(1)
     start = partial(begin, store, rank, count)
     start("first")
-    cases = {**vars(programs), **vars(failures)}
+    cases = {**vars(programs), **vars(modules), **vars(failures)}
     for name in chosen:
         cases[name](start) if name == "groups_that_go_agree" else cases[name]()
         dist.barrier()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from plait.budget import Budget, TimeIsUp
 from plait.codegen import Target
 from plait.errors import BackendError, StageError
-from plait.options import CompileRequest, takes
+from plait.options import IN_BUCKETS, CompileRequest, takes
 from plait.preparing import on_gpu, prepare_kernels
 from plait.progress import shown as shown_progress
 from plait.record import CompiledGraph, Outcome, Runner, StageFailure
@@ -212,6 +212,9 @@ class GraphCompiler:
         origin: fx.GraphModule | None = None,
     ) -> Runner:
         """What runs a graph, whole or in parts, of which records are kept."""
+        in_parts = self._rather_in_parts(name, captured, capture)
+        if in_parts is not None:
+            return in_parts
         stages = self._stages(name)
         try:
             made = self._compiled(captured, example_inputs, capture, stages)
@@ -237,6 +240,30 @@ class GraphCompiler:
             return None  # it is tried with other sizes first
         return in_parts(
             captured, lambda part, number: self._by_shape(f"{name}.part{number}", part, capture)
+        )
+
+    def _rather_in_parts(
+        self, name: str, captured: fx.GraphModule, capture: object
+    ) -> Runner | None:
+        """What runs a graph in parts that could be compiled whole: several GPUs work on it, or
+        `DistributedDataParallel` sends gradients while others are computed. None for all others."""
+        if self.request.backend not in _TARGETS:
+            return None
+        from plait.buckets import bucket_starts
+        from plait.gpus import gpu_starts
+        from plait.parts import IN_PART, in_parts
+
+        if any(IN_PART in node.meta for node in captured.graph.find_nodes(op="placeholder")):
+            return None
+        starts = gpu_starts(captured)
+        if IN_BUCKETS not in self.request.options.disabled:
+            starts |= bucket_starts(captured)
+        if not starts:
+            return None
+        return in_parts(
+            captured,
+            lambda part, number: self._by_shape(f"{name}.part{number}", part, capture),
+            starts,
         )
 
     def _cut(self, name: str, captured: fx.GraphModule, capture: object) -> Runner:

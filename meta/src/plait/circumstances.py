@@ -54,6 +54,7 @@ def circumstances(request: CompileRequest, function: types.FunctionType) -> dict
         "file": code.co_filename,
         "code": code_hash(code),
         "options": "\n".join(_options(request)),
+        "gradient buckets": str(active_bucket_bytes()),
         **facts_of_process(request.options),
     }
 
@@ -128,6 +129,16 @@ def _settings() -> str:
         "cpu_capability": torch._C._get_cpu_capability(),
     }
     return "\n".join(f"{name}={value}" for name, value in found.items())
+
+
+def active_bucket_bytes() -> int | None:
+    """How large the buckets are of the `DistributedDataParallel` that runs now; None outside."""
+    wrapper = getattr(sys.modules.get(_WRAPPERS), "DistributedDataParallel", None)
+    limit = getattr(getattr(wrapper, "_active_ddp_module", None), "bucket_bytes_cap", None)
+    return limit if isinstance(limit, int) else None
+
+
+_WRAPPERS = "torch.nn.parallel.distributed"
 
 
 def _devices() -> int:

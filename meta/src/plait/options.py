@@ -50,6 +50,8 @@ _NO_FUSION = tuple(
         *("fuse_mixtures", "inline_producers"),
     )
 )
+IN_BUCKETS = "gradient-buckets"
+"""What cuts graphs under `DistributedDataParallel`; see `plait.buckets`."""
 
 S = TypeVar("S", bound=Settings)
 
@@ -533,7 +535,7 @@ def _check_stages(options: CompileOptions) -> None:
         frozen = (*fx_passes.FOLDING_PASSES, *fx_passes.PACKING_PASSES)
         of_groups = collective_passes()
         chosen = (*plaits, *frozen, *of_groups, *options.passes(), *user.after_grad)
-        ours = (ATTENTION_CALLS, ATTENTION_GRADIENTS)
+        ours = (ATTENTION_CALLS, ATTENTION_GRADIENTS, IN_BUCKETS)
         known = list(dict.fromkeys([*ours, *(each.name for each in chosen)]))
         for name in sorted(options.disabled):
             if name not in known:

@@ -2,7 +2,8 @@
 
 Python reads numbers from tensors, computes with them, and calls what gives sizes that depend on
 data, and collectives, which are waited for by the very tensor that they gave. It gives them to the
-next part, as where the tracer breaks a graph.
+next part, as where the tracer breaks a graph. Others could be compiled whole, but run better in
+parts: see `plait.buckets` and `plait.gpus`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from plait.data_sizes import Bound, Sizes
 
 
+IN_PART = "in_part"
+"""Under which the placeholders of a part note that it is one: it is not cut again for the same."""
+
+
 @dataclass(slots=True)
 class Part:
     """Nodes that are compiled together."""
@@ -31,16 +36,19 @@ class Part:
 
 
 def in_parts(
-    captured: fx.GraphModule, compile_part: Callable[[fx.GraphModule, int], Runner]
+    captured: fx.GraphModule,
+    compile_part: Callable[[fx.GraphModule, int], Runner],
+    starts: frozenset[fx.Node] = frozenset(),
 ) -> Runner | None:
     """What runs a graph in parts; None where there is nothing to cut at, or that cannot be done.
 
-    `compile_part` makes a part callable, which comes with its position.
+    `compile_part` makes a part callable, which comes with its position. Further parts begin at the
+    nodes in `starts`.
     """
     captured = without_inference_mode(captured)
-    steps = _steps(captured)
+    steps = _steps(captured, starts)
     nodes = captured.graph.nodes
-    if not any(map(_is_cut, nodes)) or any(map(_may_switch, nodes)):
+    if not (starts or any(map(_is_cut, nodes))) or any(map(_may_switch, nodes)):
         return None
     checks = _checks(captured, steps)
     if checks is None:
@@ -116,7 +124,7 @@ class _Run:
     """Whether all nodes of the graph up to the result have run then, and none that draws later."""
 
 
-def _steps(captured: fx.GraphModule) -> list[Part | fx.Node]:
+def _steps(captured: fx.GraphModule, starts: frozenset[fx.Node]) -> list[Part | fx.Node]:
     """The parts, and between them the nodes that Python computes; one part where there is nothing
     to cut at."""
     from plait.data_sizes import has_data_sizes
@@ -128,6 +136,10 @@ def _steps(captured: fx.GraphModule) -> list[Part | fx.Node]:
     for node in captured.graph.nodes:
         if node.op in ("placeholder", "output", "get_attr"):
             continue
+        if node in starts and part.nodes:
+            steps.append(part)
+            known.update(part.nodes)
+            part = Part()
         if _is_cut(node) or (_differentiates(node) and not (is_of_data and _is_within(node, part))):
             if part.nodes:
                 steps.append(part)
@@ -182,11 +194,13 @@ def _needs_gradient(value: Any) -> bool:
 
 def _is_cut(node: fx.Node) -> bool:
     """Whether a graph is cut at a node: where it reads a number, gets a size that depends on data,
-    or calls what several processes call together."""
+    calls what several processes call together, or takes a tensor from one GPU to another."""
+    from plait.gpus import moves_between_gpus
     from plait_utils.collectives import is_collective
     from plait_utils.data_sizes import gives_sizes
 
-    return _is_read(node) or gives_sizes(node) or is_collective(node.target)
+    together = is_collective(node.target) or moves_between_gpus(node)
+    return together or _is_read(node) or gives_sizes(node)
 
 
 def _with_ints(captured: fx.GraphModule, steps: Sequence[Part | fx.Node]) -> list[Part | fx.Node]:
@@ -282,7 +296,7 @@ def _program(
     copies: dict[fx.Node, fx.Node] = {}
     for node in outside:
         copies[node] = graph.placeholder(node.name)
-        copies[node].meta = {**node.meta}
+        copies[node].meta = {**node.meta, IN_PART: True}
     for node in (each for each in used if each.op == "get_attr"):
         copies[node] = graph.node_copy(node, copies.__getitem__)
     for node in (*_switched(before), *part.nodes):

@@ -16,6 +16,8 @@ import sys
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
 from plait_bytecode_tracer import CompiledFunction
 
 rank, port = int(sys.argv[1]), sys.argv[2]
@@ -72,6 +74,17 @@ def in_the_graph(x):
     return y * 2, functional.wait_tensor(functional.all_reduce(z, "max", "0")) + 1
 
 
+mesh = init_device_mesh("cpu", (2,))
+
+
+def laid_out(x):
+    rows = DTensor.from_local(x, mesh, [Shard(0)])
+    placed = 1 if rows.placements == (Shard(0),) and rows.device_mesh is mesh else 2
+    whole = rows.redistribute(placements=[Replicate()], async_op=True).to_local()
+    named = (rows * 3).redistribute(mesh, [Replicate()]).to_local()
+    return whole * placed, (rows * 2).full_tensor(), named
+
+
 def broadcast(x):
     y = x.clone()
     dist.broadcast(y, src=1)
@@ -94,7 +107,7 @@ def plain(found):
 
 broken = {}
 programs = (reduced, gathered, waited, scattered, sent, functionally, in_the_graph, broadcast)
-for function in (*programs, failing):
+for function in (*programs, laid_out, failing):
     compiled = CompiledFunction(function, lambda gm, *_: gm.forward)
     for size in (2, 3, 2):
         one, other = (torch.arange(size) + 10.0 * rank for _ in range(2))
@@ -104,6 +117,7 @@ for function in (*programs, failing):
     broken[function.__name__] = [found.code for found in compiled.breaks]
     assert "GB0012" not in broken[function.__name__], compiled.breaks
 assert not broken["in_the_graph"], broken
+assert not broken["laid_out"], broken
 print("agreed", broken)
 dist.destroy_process_group()
 """

@@ -4,6 +4,8 @@
 // What is launched waits in its stream's queue. It runs at once, or, where calls are lazy, when somebody waits for it. A kernel's
 // image is a shared library, in which `NAME` runs one program of kernel NAME and `NAME_arguments` says how many arguments it has.
 // Memory that goes back is filled with ones in its turn on the stream, and is used again by that stream alone.
+//
+// There are two GPUs: tensors are on the one that tests name. What mixes up their contexts, streams or memory is misuse.
 #include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>
@@ -27,21 +29,24 @@ enum { KERNEL, COPY, OPERATOR = 0 };  // kinds of nodes: an operator of torch is
 enum { INVALID = 1, NO_CONTEXT = 201, IN_CAPTURE = 900, NOT_IN_CAPTURE = 901, FAILED = 719 };
 using Work = std::function<void()>;
 using Handle = std::shared_ptr<void>;
-struct Module { void* library; bool loaded; };
+struct Module { void* library; bool loaded; void* context; };
 struct Kernel { void (*run)(void**, int64_t); int arguments; Module* module; };
 struct Node { int kind; Kernel* kernel; unsigned programs; std::vector<uint64_t> arguments; Work work; };
 struct Graph { std::vector<std::shared_ptr<Node>> nodes; };
 struct Executable { std::map<void*, Node> changed; std::vector<void*> order; };
-struct Stream { std::deque<Work> queue; uint64_t begun = 0; Graph* graph = nullptr; void* last = nullptr; };
+struct Stream { std::deque<Work> queue; uint64_t begun = 0; Graph* graph = nullptr; void* last = nullptr; int device = 0; };
 struct Event { Stream* stream; uint64_t end; };
 struct Block { void* data; int64_t bytes; Stream* stream; bool pooled; };
 
 std::recursive_mutex lock;
-Stream default_stream;
-std::vector<Stream*> streams = {&default_stream};
+Stream default_streams[2];
+Stream& default_stream = default_streams[0];
+const int second_device = default_streams[1].device = 1;
+std::vector<Stream*> streams = {&default_streams[0], &default_streams[1]};
 std::map<std::pair<Stream*, int64_t>, std::vector<void*>> free_memory;
 std::map<void*, size_t> host_memory;
-int a_context;
+int contexts[2];
+int tensors_on = 0;  // a GPU
 thread_local void* context = nullptr;
 thread_local Stream* current = &default_stream;
 thread_local bool pooled = false;
@@ -87,6 +92,8 @@ void enqueue(Stream& stream, const Node& node) {
 }
 // Launches what a node says, or records it.
 void submit(Stream& stream, Node node) {
+  if (node.kernel || node.kind == COPY) misused += context != &contexts[stream.device];  // operators of torch care for themselves
+  if (node.kernel) misused += context != node.kernel->module->context;
   if (!stream.graph) return enqueue(stream, node);
   stream.graph->nodes.push_back(std::make_shared<Node>(std::move(node)));
   stream.last = stream.graph->nodes.back().get();
@@ -95,7 +102,7 @@ void submit(Stream& stream, Node node) {
 int called(bool needs_context = true) {
   ++calls;
   if (failing && !--failing) return FAILED;
-  return needs_context && context != &a_context ? NO_CONTEXT : 0;
+  return needs_context && context != &contexts[0] && context != &contexts[1] ? NO_CONTEXT : 0;
 }
 #define CALLED(...) if (int error = called(__VA_ARGS__)) return error
 std::vector<uint64_t> values_of(const Kernel& kernel, void** arguments) {
@@ -106,8 +113,8 @@ std::vector<uint64_t> values_of(const Kernel& kernel, void** arguments) {
 }  // namespace
 
 EXPORT int cuInit(unsigned) { return called(false); }
-EXPORT int cuDeviceGet(int* device, int) { *device = 0; return called(false); }
-EXPORT int cuDevicePrimaryCtxRetain(void** given, int) { *given = &a_context; return called(false); }
+EXPORT int cuDeviceGet(int* device, int number) { *device = number; return called(false); }
+EXPORT int cuDevicePrimaryCtxRetain(void** given, int device) { *given = &contexts[device]; return called(false); }
 EXPORT int cuCtxGetCurrent(void** given) { CALLED(false); *given = context; return 0; }
 EXPORT int cuCtxSetCurrent(void* given) { CALLED(false); context = given; return 0; }
 EXPORT int cuCtxSynchronize() { CALLED(); for (Stream* each : streams) drain(*each); return 0; }
@@ -121,7 +128,7 @@ EXPORT int cuModuleLoadData(void** given, const void* image) {
   void* library = write(file, image, bytes) == bytes ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
   close(file); unlink(path);
   if (!library) return INVALID;
-  *given = new Module{library, true};
+  *given = new Module{library, true, context};
   ++modules;
   return 0;
 }
@@ -183,6 +190,7 @@ EXPORT int cuStreamCreate(void** stream, unsigned) {
   CALLED();
   std::lock_guard<std::recursive_mutex> held(lock);
   streams.push_back(new Stream);
+  streams.back()->device = context == &contexts[1];
   *stream = streams.back();
   return 0;
 }
@@ -263,8 +271,9 @@ Handle share(void* tensor) {
   return Handle(handle, [](void* it) { delete_handle(it); });
 }
 }  // namespace
-EXPORT int aoti_torch_empty_strided(int64_t rank, const int64_t* sizes, const int64_t* strides, int32_t type, int32_t device, int32_t, void** tensor) {
+EXPORT int aoti_torch_empty_strided(int64_t rank, const int64_t* sizes, const int64_t* strides, int32_t type, int32_t device, int32_t index, void** tensor) {
   if (lacks_memory()) return 1;
+  misused += device == 1 && index != tensors_on;
   int64_t last = 0, empty = device != 1;
   for (int64_t i = 0; i < rank; ++i) { last += (sizes[i] - 1) * strides[i]; empty |= !sizes[i]; }
   if (empty) return torchs<decltype(aoti_torch_empty_strided)>("aoti_torch_empty_strided")(rank, sizes, strides, type, 0, -1, tensor);
@@ -312,7 +321,7 @@ int empty_like(void* self, void** result) {
   torchs<int(void*, int64_t**)>("aoti_torch_get_sizes")(self, &sizes);
   torchs<int(void*, int64_t**)>("aoti_torch_get_strides")(self, &strides);
   torchs<int(void*, int32_t*)>("aoti_torch_get_dtype")(self, &type);
-  return aoti_torch_empty_strided(rank, sizes, strides, type, 1, 0, result);
+  return aoti_torch_empty_strided(rank, sizes, strides, type, 1, tensors_on, result);
 }
 }  // namespace
 EXPORT int aoti_torch_cuda_cumsum(void* self, int64_t dim, int32_t*, void** result) {
@@ -337,7 +346,11 @@ EXPORT int torch_call_dispatcher(const char* name, const char* overload, uint64_
   delete_handle(given);
   return failed;
 }
-EXPORT int aoti_torch_get_current_cuda_stream(int32_t, void** stream) { *stream = current == &default_stream ? nullptr : current; return 0; }
+EXPORT int aoti_torch_get_current_cuda_stream(int32_t device, void** stream) {
+  Stream* on = current->device == device ? current : &default_streams[device];
+  *stream = on == &default_stream ? nullptr : on;
+  return 0;
+}
 EXPORT int cudaGetLastError() { return 0; }
 
 // DLPack's table, in which the CPU is the GPU.
@@ -350,12 +363,12 @@ EXPORT void* mock_exchange(const Exchange* given) {
   made = plain = *given;
   made.view = [](void* object, Tensor* tensor) {
     int error = plain.view(object, tensor);
-    if (!error) tensor->device[0] = 2, tensor->device[1] = 0;
+    if (!error) tensor->device[0] = 2, tensor->device[1] = tensors_on;
     return error;
   };
   made.from_object = [](void* object, Managed** managed) {
     int error = plain.from_object(object, managed);
-    if (!error) (*managed)->tensor.device[0] = 2, (*managed)->tensor.device[1] = 0;
+    if (!error) (*managed)->tensor.device[0] = 2, (*managed)->tensor.device[1] = tensors_on;
     return error;
   };
   made.to_object = [](Managed* managed, void** object) {
@@ -371,7 +384,13 @@ EXPORT void mock_set_lazy(bool value) { lazy = value; }
 EXPORT void mock_set_pooled(bool value) { pooled = value; }
 EXPORT void mock_set_stream(void* stream) { current = stream_at(stream); }
 EXPORT void* mock_stream() { return current; }
-EXPORT void mock_set_context(bool any) { context = any ? &a_context : nullptr; }
+EXPORT void mock_set_context(bool any) { context = any ? &contexts[0] : nullptr; }
+EXPORT void mock_use_context(int device) { context = device < 0 ? nullptr : &contexts[device]; }
+EXPORT int mock_context() { return context == &contexts[0] ? 0 : context == &contexts[1] ? 1 : -1; }
+EXPORT void mock_set_device(int device) {  // where tensors are, in each thread that says so
+  tensors_on = device;
+  current = &default_streams[device];
+}
 EXPORT void mock_fail(int at) { failing = at; }
 EXPORT void mock_fail_memory(int at) { failing_memory = at; }
 EXPORT int mock_fails() { return failing + failing_memory; }

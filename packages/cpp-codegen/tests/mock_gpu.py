@@ -75,14 +75,16 @@ class Graphs(DeviceGraphs):
     @contextmanager
     def memory(self, stream: int) -> Iterator[None]:  # type: ignore[override]  # a stand-in
         assert self._new_stream is not None
+        before, context = GPU.mock_stream(), GPU.mock_context()
+        GPU.mock_use_context(self._device)
         if stream not in self._sides:
             self._sides[stream] = self._new_stream()
-        before = GPU.mock_stream()
         GPU.mock_set_stream(self._sides[stream])
         GPU.mock_set_pooled(True)
         yield
         GPU.mock_set_pooled(False)
         GPU.mock_set_stream(before)
+        GPU.mock_use_context(context)
 
 
 def built(

@@ -211,6 +211,35 @@ def test_results_are_right_and_memory_returns() -> None:
     assert alive() == before
 
 
+@pytest.mark.parametrize("is_recorded", [False, True])
+@pytest.mark.parametrize("stays", [0, 1])
+def test_a_program_runs_on_its_own_gpu(stays: int, is_recorded: bool) -> None:
+    """In its context and on its stream, whichever the thread has; the thread's context stays."""
+    graphs = Graphs(1, "many") if is_recorded else None
+    runs = [
+        built(
+            (RECORDED if is_recorded else MANY).replace("cuda:0", f"cuda:{n}"),
+            MANY_KERNELS,
+            graphs=given,
+        )
+        for n, given in ((0, None), (1, graphs))
+    ]
+    given = [matrices() for _ in range(6)]
+    try:
+        for device in (1, 0, 1, 1):
+            GPU.mock_set_device(device)
+            for each in given:
+                GPU.mock_use_context(stays)
+                check(runs[device](*each), many(*each, is_recorded))
+                assert GPU.mock_context() == stays
+            with pytest.raises(ValueError, match="another dtype, shape, strides or device"):
+                runs[1 - device](*given[0])
+    finally:
+        GPU.mock_set_device(0)
+        runs.clear()
+        gc.collect()
+
+
 def test_thousands_of_calls_in_threads_leave_nothing() -> None:
     before = alive()
     programs = [built(MANY, MANY_KERNELS)]

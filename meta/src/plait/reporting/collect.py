@@ -60,7 +60,7 @@ def collect(compiled: object, *, measure: bool = False) -> CompileReport:
             for each in function.recompiles
         ),
         trace_seconds=sum(root.profile.seconds().values()),
-        runs=_runs(root, names),
+        runs=_runs(root, names, []),
         notices=tuple(_notices(functions, compiler)),
         background=tuple(
             BackgroundFact(each.name, each.state, each.calls) for each in compiler.meanwhile
@@ -103,24 +103,26 @@ def _notices(functions: list[CompiledFunction], compiler: GraphCompiler) -> list
 def _runs(
     function: CompiledFunction,
     names: Mapping[int, Sequence[str]],
-    around: tuple[CompiledFunction, ...] = (),
+    told: list[CompiledFunction],
 ) -> tuple[RunFact, ...]:
-    """What a function was compiled for; nothing where it goes on in itself, as a loop does."""
-    if any(function is each for each in around):
+    """What a function was compiled for; nothing where it goes on further and was told already, as
+    what a loop goes on in: all ways through many breaks would be too many."""
+    goes_on = any(entry.resumed for entry in function.entries)
+    if goes_on and any(function is each for each in told):
         return ()
+    told.append(function)
     reasons = ["", *(_reason(each) for each in tuple(function.recompiles))]
     entries = function.entries
     reasons += [""] * (len(entries) - len(reasons))
-    inside = (*around, function)
     pairs = zip(entries, reasons, strict=False)
-    return tuple(_run(entry, why, names, inside) for entry, why in pairs)
+    return tuple(_run(entry, why, names, told) for entry, why in pairs)
 
 
 def _run(
     entry: Entry,
     made_for: str,
     names: Mapping[int, Sequence[str]],
-    around: tuple[CompiledFunction, ...],
+    told: list[CompiledFunction],
 ) -> RunFact:
     capture = entry.capture
     return RunFact(
@@ -129,7 +131,7 @@ def _run(
         graphs=tuple(names.get(id(capture.graph_module), ())),
         lines=line_range(capture.graph_module),
         ends_at=None if capture.graph_break is None else _break(capture.graph_break),
-        then=tuple(run for each in entry.resumed for run in _runs(each, names, around)),
+        then=tuple(run for each in entry.resumed for run in _runs(each, names, told)),
     )
 
 

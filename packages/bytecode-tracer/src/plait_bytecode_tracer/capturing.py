@@ -118,6 +118,9 @@ def captured(
     if not state.mutates_tensors:
         drop_dead_nodes(graph)
     module = fx.GraphModule(state.scope.holder, graph, function.__name__)
+    if state.bucket_bytes is not None:
+        for each in state.inputs:
+            each.node.meta["bucket_bytes"] = state.bucket_bytes
     reads, prepare = rebuilder.writer, preparation(state)
     rebuilder.release()
     given = [*(i.source for i in state.inputs), *(() if prepare is None else prepare.sources)]

@@ -63,6 +63,8 @@ class TraceState:
     derivatives: Derivatives = field(default_factory=Derivatives)
     made: Made = field(default_factory=Made)
     """Classes that the traced code defines, and what else is made for real."""
+    bucket_bytes: int | None = None
+    """How large the buckets are in which a `DistributedDataParallel` around it sends gradients."""
     deferred: list[tuple[Variable, list[Variable], dict[str, Variable]]] = field(
         default_factory=list
     )

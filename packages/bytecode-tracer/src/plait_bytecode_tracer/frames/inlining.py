@@ -39,6 +39,7 @@ _UNTRACED_MODULES = (
 )
 _TRACED_MODULES = (
     "torch.distributed.algorithms._checkpoint.checkpoint_wrapper",
+    "torch.distributed.tensor.parallel.style",
     "torch._higher_order_ops.associative_scan",  # where it is generic, it is slices and joins
     *(f"torch._higher_order_ops.{name}" for name in ("cond", "map", "scan")),
 )
@@ -77,8 +78,8 @@ def _leads_to_rules(module: str, known: set[str]) -> bool:
     """Whether a function of modules that are not traced is traced all the same."""
     if module == "torch.distributed._functional_collectives":
         return bool(known & _COLLECTIVES)
-    if module == "torch.distributed.device_mesh":
-        return False
+    if module.startswith("torch.distributed"):
+        return "distribute_module.<locals>.<lambda>" in known
     return bool(known & _INLINED)
 
 

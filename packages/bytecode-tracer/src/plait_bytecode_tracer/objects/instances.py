@@ -35,6 +35,7 @@ from plait_bytecode_tracer.outside.assumptions import guard_named_tuple
 from plait_bytecode_tracer.rules.objects import callable_
 from plait_bytecode_tracer.twins.registry import MADE
 from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.constants import is_placement_class
 from plait_bytecode_tracer.values.hints import sized_elements
 from plait_bytecode_tracer.values.keys import keys_of
 from plait_bytecode_tracer.values.plain import VALUE_BASES, is_named_tuple
@@ -57,7 +58,7 @@ def call_class(
     cls: type = function.value
     if is_wrapper_class(cls):
         return new_wrapper(frame, function, args, kwargs)
-    if cls in FOLDED:
+    if cls in FOLDED or is_placement_class(cls):
         return _fold_class(frame, cls, args, kwargs)
     if cls in MADE:
         return instantiate(frame, MADE[cls], args, kwargs)

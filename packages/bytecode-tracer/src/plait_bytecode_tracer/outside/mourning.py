@@ -103,10 +103,20 @@ def _tells_itself(value: Any) -> bool:
 
 
 def _is_heard(callback: object) -> bool:
-    """Whether somebody may learn from a weak reference's callback that its object is gone. Once
-    torch's compiler has run, as `torch.cond` makes it, it keeps a table of all new modules."""
-    return callback is not None and getattr(callback, "__module__", None) != _TABLES
+    """Whether somebody may learn from a weak reference's callback that its object is gone.
+
+    Once torch's compiler has run, as `torch.cond` makes it, it keeps a table of all new modules.
+    """
+    if callback is None or getattr(callback, "__module__", None) == _TABLES:
+        return False
+    states = sys.modules.get(_STATES)
+    if states is None or not isinstance(callback, types.FunctionType):
+        return True
+    of_table = (each() for each in callback.__defaults__ or () if type(each) is weakref.ref)
+    return not any(each is states._module_state_mapping for each in of_table)
 
 
 _TABLES = "torch._dynamo.utils"
 """Where torch's compiler defines its weak tables."""
+_STATES = "torch.distributed._composable_state"
+"""Where `fully_shard` has a table of the modules that it was given, of which nobody else knows."""

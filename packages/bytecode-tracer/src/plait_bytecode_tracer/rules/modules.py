@@ -42,6 +42,17 @@ def module_call(frame: Frame, owner: Variable, *args: Variable, **kwargs: Variab
     return _call_forward(frame, owner, list(args), kwargs)
 
 
+@builtin(torch.nn.parallel.DistributedDataParallel._run_ddp_forward)
+def run_wrapped(frame: Frame, owner: Variable, *args: Variable, **kwargs: Variable) -> Variable:
+    """The module in a `DistributedDataParallel`: later stages are told how that sends gradients."""
+    limit = getattr(getattr(owner, "value", None), "bucket_bytes_cap", None)
+    frame.state.bucket_bytes = limit if isinstance(limit, int) else None
+    direct, frame.state.is_direct = frame.state.is_direct, False
+    inner = load_attribute(frame, owner, "module")
+    frame.state.is_direct = direct
+    return frame.call(inner, list(args), kwargs)
+
+
 def _call_forward(
     frame: Frame, owner: Variable, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:

@@ -58,7 +58,16 @@ def is_constant(value: Any) -> bool:
         return all(is_constant(part) for part in (value.start, value.stop, value.step))
     if type(value) in ZONED:
         return is_plain_time(value)
-    return is_numpy_constant(value) or is_a(value, enum.Enum)
+    return is_numpy_constant(value) or is_a(value, enum.Enum) or is_placement_class(type(value))
+
+
+def is_placement_class(cls: type) -> bool:
+    """Whether its instances say how one dimension of a DTensor lies over processes."""
+    of_torch = cls.__module__ == "torch.distributed.tensor.placement_types"
+    return of_torch and cls.__name__ in _PLACEMENTS
+
+
+_PLACEMENTS = frozenset({"Shard", "Replicate", "Partial", "_StridedShard"})
 
 
 UNCHANGING: tuple[type, ...] = (

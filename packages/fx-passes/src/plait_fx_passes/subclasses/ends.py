@@ -176,8 +176,8 @@ class Leave(torch.nn.Module):
 
 def _is_followed(value: torch.Tensor, argument: Held) -> bool:
     """Whether autograd follows what was written to a wrapper."""
-    if argument.kind is None:
-        return value.requires_grad
+    if argument.kind is None:  # as it is made it may require gradients, which nobody asks for
+        return value.requires_grad and value._version > 0
     return type(value.grad_fn).__name__ != "IntoBackward"
 
 
