@@ -44,14 +44,13 @@ def with_attention_calls(
 
 def with_kept_attention(joint: JointGraph, stages: Stages, options: CompileOptions) -> JointGraph:
     """The joint graph with attention whose backward computes scores again, where that is chosen."""
-    chosen = options.attention_gradients
-    if options.is_strict or chosen is False or ATTENTION_GRADIENTS in options.disabled:
+    if not options.attention_gradients or ATTENTION_GRADIENTS in options.disabled:
         return joint
     from plait_fx_passes import keep_attention
 
     with stages.stage("partition"):
         started = time.perf_counter()
-        kept = keep_attention(joint, everywhere=bool(chosen))
+        kept = keep_attention(joint, everywhere=True)
         seconds = time.perf_counter() - started
     if kept.count or kept.left:
         forms = {"recomputed": kept.count} if kept.count else {}

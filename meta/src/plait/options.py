@@ -142,11 +142,10 @@ class CompileOptions(Settings):
         "it is faster, on GPUs",
         env="PLAIT_ATTENTION_CALLS",
     )
-    attention_gradients: bool | None = setting(
-        None,
+    attention_gradients: bool = setting(
+        False,
         "let the backward of attention that is no call, as of flex_attention, compute its scores "
-        "again rather than keep them: kernels of GPUs do so block by block; None does so there, in "
-        "bfloat16 and float16",
+        "again rather than keep them: kernels of GPUs do so block by block",
         env="PLAIT_ATTENTION_GRADIENTS",
     )
     freeze: bool = setting(
@@ -302,9 +301,9 @@ class CompileOptions(Settings):
             raise BackendError(
                 f"the Triton backend is not installed ({error})", hint="pip install plait[triton]"
             ) from error
-        from plait_utils.precision import multiplies_in_tf32
+        from plait_utils.precision import is_tf32_allowed
 
-        usual = (("tf32", multiplies_in_tf32()),)
+        usual = (("tf32", is_tf32_allowed()),)
         return _stage_options("triton", TritonOptions, (*usual, *self.triton))
 
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import torch
 
-from plait_utils.precision import multiplies_in_tf32
+from plait_utils.precision import is_tf32_allowed
 
 
 def test_both_of_torchs_interfaces_are_understood() -> None:
     before = torch.backends.cuda.matmul.fp32_precision
     try:
         torch.backends.cuda.matmul.fp32_precision = "tf32"
-        assert multiplies_in_tf32()
+        assert is_tf32_allowed()
         torch.backends.cuda.matmul.fp32_precision = "ieee"
-        assert not multiplies_in_tf32()
+        assert not is_tf32_allowed()
     finally:
         torch.backends.cuda.matmul.fp32_precision = before
     precision = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("high")
-        assert multiplies_in_tf32()
+        assert is_tf32_allowed()
         torch.set_float32_matmul_precision("highest")
-        assert not multiplies_in_tf32()
+        assert not is_tf32_allowed()
     finally:
         torch.set_float32_matmul_precision(precision)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 
-def multiplies_in_tf32() -> bool:
+def is_tf32_allowed() -> bool:
     """Whether torch's products of float32 on GPUs may take the first 11 bits of their factors, as
     `torch.set_float32_matmul_precision` and `torch.backends.cuda.matmul` say."""
     if hasattr(torch._C, "_get_fp32_precision_getter"):

@@ -18,7 +18,7 @@ from plait_bytecode_tracer.outside.mode_reads import (
 )
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.ambient import AUTOCAST_DEVICES, bound
-from plait_utils.precision import multiplies_in_tf32
+from plait_utils.precision import is_tf32_allowed
 
 
 def guard_modes(state: TraceState) -> None:
@@ -39,7 +39,7 @@ def guard_modes(state: TraceState) -> None:
         modes = (
             *modes,
             ("deterministic algorithms", torch._C._get_deterministic_algorithms),
-            ("products in tf32", multiplies_in_tf32),
+            ("products in tf32", is_tf32_allowed),
         )
     for text, function in modes:
         value = function()

@@ -40,7 +40,7 @@ _ASKING = re.compile(
     r"default_devices|autocast_nesting"
 )
 """Names of functions that guards of modes call: they tell something."""
-_ASKED_OF = ("torch", "plait_bytecode_tracer", "sys")
+_ASKED_OF = ("torch", "plait_bytecode_tracer", "plait_utils", "sys")
 """The packages that these are of."""
 _FORWARD_LEVEL = "forward level"
 
