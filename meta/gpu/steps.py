@@ -181,8 +181,9 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
     "Rprop": {"lr": 0.01},
     "ASGD": {"lr": 0.05, "t0": 2},
     "Adafactor": {"lr": 0.05},
-    "Muon": {"lr": 0.05},
 }
+"""With arguments; without Muon, which multiplies in bfloat16 whatever it is given: float64 judges
+nothing of it."""
 _WAYS: dict[str, dict[str, Any]] = {
     "": {},
     ", each parameter": {"foreach": False},
@@ -198,7 +199,7 @@ def _takes(optimizer: str, way: str) -> bool:
         return optimizer in _FUSED
     if "capturable" in way:
         return optimizer in _CAPTURABLE
-    return not way or optimizer != "Muon"
+    return True
 
 
 _WHOLE = ("SGD", "AdamW", "RMSprop", "Adagrad")
