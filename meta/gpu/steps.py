@@ -145,9 +145,6 @@ def _of_images(device: str, *, channels_last: bool, **more: Any) -> Trained:
 
 def _of_gradients(device: str, optimizer: str, options: dict[str, Any]) -> Trained:
     module = _layers(16, 64, 8).to(device)
-    if optimizer == "Muon":  # which is for matrices
-        module = nn.ModuleList([nn.Linear(16, 24, bias=False), nn.Linear(8, 8, bias=False)])
-        module = module.to(device)
     made = getattr(torch.optim, optimizer)(module.parameters(), **options)
 
     def batch(number: int) -> Any:
