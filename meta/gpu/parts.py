@@ -5,10 +5,14 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
+import torch
+
 from gpu.paths import find_suites
 from gpu.result import CHECKS, Case, Result
 
 find_suites()
+# Else convolutions of float32 take 11 bits of their factors, by one algorithm and not by another.
+torch.backends.cudnn.allow_tf32 = False
 PARTS: dict[str, ModuleType] = {}
 MISSING: dict[str, str] = {}
 """Why parts cannot be run here: what they import is not installed."""
