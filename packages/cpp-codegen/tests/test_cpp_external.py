@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from cpp_calls import Call, call, extern_graph, flat, native, run, same
+from cpp_memory import keeps_blocks
 from torch import fx
 
 from plait_cpp_codegen import build
@@ -427,6 +428,7 @@ print((after - before) / 1000, (resident() - failed) / 30, sys.getrefcount(t.X) 
 """
 
 
+@keeps_blocks  # and sanitizers what was freed
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads Linux's /proc")
 def test_calls_leak_nothing():
     here = str(Path(__file__).parent)
