@@ -184,7 +184,7 @@ with torch.no_grad():
 
 
 def test_a_program_is_made_of_the_kernels_that_were_faster(tmp_path) -> None:
-    pytest.importorskip("triton")
+    pytest.importorskip("triton", reason="the Triton backend is optional")
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PLAIT_CACHE_DIR": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True

@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from plait.circumstances import active_bucket_bytes
+from plait.gpus import tensors_in
 
 _FIRST = 1 << 20
 """Bytes of the first bucket, which the reducer has smaller: all others wait for it."""
@@ -96,15 +97,7 @@ def _crossing(nodes: Sequence[fx.Node]) -> list[int]:
 
 def _nbytes(node: fx.Node) -> int:
     """Bytes of the tensors that a node gives; of views those that they show."""
-    return sum(map(_size, _tensors(node.meta.get("val"))))
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _tensors(each)
+    return sum(map(_size, tensors_in(node.meta.get("val"))))
 
 
 def _size(value: torch.Tensor) -> int:

@@ -46,12 +46,13 @@ def _gpu_of(node: fx.Node) -> int | None:
 
 
 def _gpus(value: Any) -> set[int]:
-    return {each.device.index or 0 for each in _tensors(value) if each.device.type == "cuda"}
+    return {each.device.index or 0 for each in tensors_in(value) if each.device.type == "cuda"}
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors of what a node gives."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, list | tuple):
         for each in value:
-            yield from _tensors(each)
+            yield from tensors_in(each)

@@ -117,7 +117,7 @@ def _sums(case: Case, inputs: list[torch.Tensor]) -> torch.Tensor:
     class Sums(torch.overrides.TorchFunctionMode):
         """Notes what a softmax is of."""
 
-        def __torch_function__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        def __torch_function__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]  # torch's protocol
             if function is torch.Tensor.softmax:
                 found.append(args[0].detach().logsumexp(-1))
             return function(*args, **(kwargs or {}))

@@ -63,6 +63,7 @@ from plait_scheduler.schedule import (
 )
 from plait_scheduler.shares import is_below_largest, named_statements, resolved, shares
 from plait_scheduler.sizes import SizePlace, estimate, extent_of, size_places
+from plait_scheduler.summed import sums_of, variables_of
 from plait_scheduler.text.print import print_kernel, print_program
 from plait_scheduler.writeback import is_whole
 from plait_utils import late_exports
@@ -163,7 +164,9 @@ __all__ = [
     "shared_conditions",
     "shares",
     "size_places",
+    "sums_of",
     "torch_kernel",
+    "variables_of",
     "verify_kernel",
     "verify_program",
     "where_all_hold",

@@ -27,12 +27,11 @@ from plait_ir_lowering import (
     Value,
     Var,
     as_index,
-    atoms,
-    post_order,
 )
 from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.inline import value_at
 from plait_scheduler.nodes import Node, node_of
+from plait_scheduler.summed import variables_of
 from plait_utils import dataclass
 
 _CONJUNCTIONS = ("bitwise_and", "logical_and")
@@ -129,13 +128,4 @@ class _Row:
 
     def varies(self, value: Value) -> bool:
         """Whether it may differ from place to place."""
-        return any(
-            self.var in atoms(expr) for each in post_order([value]) for expr in _places(each)
-        )
-
-
-def _places(value: Value) -> Iterator[IndexExpr]:
-    if isinstance(value, IndexValue):
-        yield value.expr
-    elif isinstance(value, Load):
-        yield from (place for place in value.index if isinstance(place, IndexExpr))
+        return self.var in variables_of(value)

@@ -78,7 +78,7 @@ def _micros(seconds: float) -> str:
 def gpu_clock(run: Run, calls: int) -> float:
     """By events of the GPU's stream, between which the calls are launched."""
     # torch has no types for them
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]  # torch's
     begin.record()
     for _ in range(calls):
         run()

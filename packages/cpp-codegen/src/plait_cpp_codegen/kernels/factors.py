@@ -23,16 +23,13 @@ from plait_ir_lowering import (
     Local,
     Masked,
     Op,
-    ReductionKind,
     Value,
     Var,
     as_index,
-    atoms,
     post_order,
-    rewrite,
     stride_of,
 )
-from plait_scheduler import Domain, Kernel, Let, Reduce, Statement, Store
+from plait_scheduler import Kernel, Reduce, Statement, sums_of, variables_of
 from plait_utils import dataclass
 
 _SUMMED = (DType.f32, DType.f64, DType.i32)
@@ -69,8 +66,11 @@ class Factors:
 
 def factors_of(kernel: Kernel) -> Factors | None:
     """The rows and columns that a kernel multiplies; None if it is no such kernel."""
-    found = _summed(kernel)
+    found = sums_of(kernel)
     if found is None or not kernel.outer or not kernel.inner or kernel.symbols:
+        return None
+    (dtype, *others) = {each.value.dtype for each in found[0]}
+    if others or dtype not in _SUMMED or len(found[0]) > _MOST_SUMS:
         return None
     if not all(v.extent.is_constant and v.extent.terms for v in (*kernel.outer, *kernel.inner)):
         return None
@@ -81,61 +81,13 @@ def factors_of(kernel: Kernel) -> Factors | None:
     return None
 
 
-def _summed(kernel: Kernel) -> tuple[list[Reduce], tuple[Statement, ...]] | None:
-    """The sums, with what they are of spelled out, and the statements that follow."""
-    named: dict[str, Value] = {}
-    reduces: list[Reduce] = []
-    finish: list[Statement] = []
-    for statement in kernel.statements:
-        match statement:
-            case Let(name, Domain.INNER, value):
-                named[name] = _spelled_out(value, named)
-            case Let(name, Domain.OUTER, value):
-                named[name] = _spelled_out(value, named)
-                finish.append(statement)
-            case Reduce(name, ReductionKind.SUM, value) if value.dtype in _SUMMED:
-                if any(isinstance(each, Store) for each in finish):
-                    return None
-                reduces.append(Reduce(name, ReductionKind.SUM, _spelled_out(value, named)))
-            case Store(_, _, Domain.OUTER, _, None):
-                finish.append(statement)
-            case _:
-                return None
-    if not 0 < len(reduces) <= _MOST_SUMS or len({each.value.dtype for each in reduces}) > 1:
-        return None
-    roots = [each.value for each in reduces]
-    if any(isinstance(value, Local) for value in post_order(roots)):
-        return None  # of what was summed up before
-    return reduces, tuple(finish)
-
-
-def _spelled_out(value: Value, named: Mapping[str, Value]) -> Value:
-    def leaf(part: Value) -> Value | None:
-        return named.get(part.name) if isinstance(part, Local) else None
-
-    return rewrite(value, leaf, lambda expr: expr)
-
-
-def variables(value: Value) -> frozenset[object]:
-    """What a value's coordinates depend on."""
-    found: set[object] = set()
-    for part in post_order([value]):
-        exprs: Sequence[object] = (part.expr,) if isinstance(part, IndexValue) else ()
-        if isinstance(part, Load):
-            exprs = part.index
-        for expr in exprs:
-            if isinstance(expr, IndexExpr):
-                found |= atoms(expr)
-    return frozenset(found)
-
-
 def _split(
     kernel: Kernel, reduces: Sequence[Reduce], finish: tuple[Statement, ...], column: Var
 ) -> Factors | None:
     roots = [each.value for each in reduces]
     with_column: set[object] = set()
     for value in post_order(roots):
-        if isinstance(value, Load | IndexValue) and column in (seen := variables(value)):
+        if isinstance(value, Load | IndexValue) and column in (seen := variables_of(value)):
             with_column |= seen
     rows = tuple(v for v in kernel.outer if v not in with_column)
     batches = tuple(v for v in kernel.outer if v in with_column and v is not column)
@@ -147,10 +99,10 @@ def _split(
             return None
         sums.append(Sum(reduce, joined))
     inner = set(kernel.inner)
-    if not any(inner & variables(value) for value in parts.rows):
+    if not any(inner & variables_of(value) for value in parts.rows):
         return None
     along = _direction(kernel, [*parts.columns], column)
-    if along is None or not any(inner & variables(value) for value in parts.columns):
+    if along is None or not any(inner & variables_of(value) for value in parts.columns):
         return None
     return Factors(column, rows, batches, parts.rows, parts.columns, tuple(sums), finish, along)
 
@@ -164,7 +116,7 @@ class _Parts:
 
     def over_locals(self, value: Value) -> Value | None:
         """`value` with names for what rows and columns give; None where neither gives a part."""
-        seen = variables(value)
+        seen = variables_of(value)
         if isinstance(value, Const):
             return value
         if self.column not in seen:
@@ -185,8 +137,8 @@ class _Parts:
         return any(
             isinstance(part, Op)
             and part.name == "mul"
-            and any(self.column in variables(arg) for arg in part.args)
-            and any(_is_element(arg) and self.column not in variables(arg) for arg in part.args)
+            and any(self.column in variables_of(arg) for arg in part.args)
+            and any(_is_element(arg) and self.column not in variables_of(arg) for arg in part.args)
             for part in post_order([value])
         )
 

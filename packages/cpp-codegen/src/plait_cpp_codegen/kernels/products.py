@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from plait_cpp_codegen.kernels.costs import statement_cycles
-from plait_cpp_codegen.kernels.factors import Factors, Sum, variables
+from plait_cpp_codegen.kernels.factors import Factors, Sum
 from plait_cpp_codegen.kernels.index import kernel_index
 from plait_cpp_codegen.kernels.pieces import indented, prologue
 from plait_cpp_codegen.kernels.plan import LoopPlan, extent_of, spelled
@@ -29,7 +29,7 @@ from plait_cpp_codegen.kernels.tasks import decoded
 from plait_cpp_codegen.kernels.types import MEMORY, REGISTER
 from plait_cpp_codegen.kernels.values import ValueEmitter
 from plait_ir_lowering import IndexExpr, Layout, Load, Op, Value, Var, as_index, stride_of
-from plait_scheduler import Let, Store
+from plait_scheduler import Let, Store, variables_of
 from plait_utils import dataclass
 
 _BLOCK = 256
@@ -140,7 +140,7 @@ class ProductWriter:
     def _is_kept(self, value: Value) -> bool:
         """Whether it is computed for the rows of a task: where it is not loaded as it is used."""
         factors = self.factors
-        if not set(self.plan.kernel.inner) & variables(value):
+        if not set(self.plan.kernel.inner) & variables_of(value):
             return False  # the same all along the sum
         if not isinstance(value, Load) or len(factors.rows) > 1 or value.operands:
             return True

@@ -148,7 +148,7 @@ class _Attention:
         if any(isinstance(n, int) and n < _FEWEST_ROWS for n in value.shape[-2:]):
             raise _LeftError("there are few queries or keys")
         for node in (self.product.args[0], self.result):
-            size = node.meta["val"].shape[-1]  # type: ignore[union-attr]
+            size = node.meta["val"].shape[-1]  # type: ignore[union-attr]  # a graph's node
             if not isinstance(size, int) or not 0 < size <= _LONGEST_ROW:
                 raise _LeftError(f"its rows have {size} elements")
 
@@ -326,7 +326,7 @@ def _gradient(
     while node is not None and node.target in (*_VIEWS, aten._to_copy.default):
         if _numel(node) != _numel(terms):
             break
-        node = node.args[0]  # type: ignore[assignment]
+        node = node.args[0]  # type: ignore[assignment]  # a view's first argument is a node
     if node is not None and node.target is aten.bmm.default:
         gradient, turned = node.args
         if isinstance(gradient, fx.Node) and _untransposed(turned) is result.args[1]:

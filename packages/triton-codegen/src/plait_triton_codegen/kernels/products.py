@@ -12,24 +12,15 @@ round. Batches are variables that both factors depend on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from plait_ir_lowering import (
     DType,
-    IndexExpr,
-    IndexValue,
-    Load,
-    Local,
     Op,
-    ReductionKind,
     Value,
     Var,
-    atoms,
-    post_order,
-    rewrite,
 )
-from plait_scheduler import Domain, Kernel, Let, Reduce, Statement, Store
+from plait_scheduler import Kernel, Reduce, Statement, Store, sums_of, variables_of
 
 MOST_SUMS = 2
 """Of more products of the same rows, sums would not fit in registers."""
@@ -72,10 +63,12 @@ class Product:
 
 def product_of(kernel: Kernel) -> Product | None:
     """The matrices that a kernel multiplies; None if it does something else."""
-    found = _summed(kernel)
+    found = sums_of(kernel)
     if found is None or not kernel.inner:
         return None
     reduces, finish = found
+    if len(reduces) > MOST_SUMS or not any(isinstance(each, Store) for each in finish):
+        return None
     sides = _sides(kernel.outer, reduces[0].value)
     if sides is None:
         return None
@@ -102,47 +95,13 @@ def _is_long(variables: tuple[Var, ...], least: int) -> bool:
     return total >= least
 
 
-def _summed(kernel: Kernel) -> tuple[list[Reduce], tuple[Statement, ...]] | None:
-    """The sums, with what they are of spelled out, and the statements that follow."""
-    named: dict[str, Value] = {}
-    reduces: list[Reduce] = []
-    finish: list[Statement] = []
-    for statement in kernel.statements:
-        match statement:
-            case Let(name, domain, value):
-                named[name] = _spelled_out(value, named)
-                if domain is Domain.OUTER:
-                    finish.append(statement)
-            case Reduce(name, ReductionKind.SUM, value):
-                if any(isinstance(each, Store) for each in finish):
-                    return None
-                reduces.append(Reduce(name, ReductionKind.SUM, _spelled_out(value, named)))
-            case Store(_, _, Domain.OUTER, _, None):
-                finish.append(statement)
-            case _:
-                return None
-    if not 0 < len(reduces) <= MOST_SUMS or not any(isinstance(each, Store) for each in finish):
-        return None
-    roots = [each.value for each in reduces]
-    if any(isinstance(value, Local) for value in post_order(roots)):
-        return None  # of what was summed up before
-    return reduces, tuple(finish)
-
-
-def _spelled_out(value: Value, named: Mapping[str, Value]) -> Value:
-    def leaf(part: Value) -> Value | None:
-        return named.get(part.name) if isinstance(part, Local) else None
-
-    return rewrite(value, leaf, lambda expr: expr)
-
-
 def _sides(
     outer: tuple[Var, ...], value: Value
 ) -> tuple[tuple[Var, ...], tuple[Var, ...], tuple[Var, ...]] | None:
     """The variables of batches, rows and columns; those of the last variable are columns."""
     if not (isinstance(value, Op) and value.name == "mul"):
         return None
-    first, second = (_variables(factor) for factor in value.args)
+    first, second = (variables_of(factor) for factor in value.args)
     alone = [var for var in outer if (var in first) != (var in second)]
     if not alone:
         return None
@@ -158,9 +117,9 @@ def _sum(reduce: Reduce, rows: frozenset[Var], columns: frozenset[Var]) -> Sum |
     if not (isinstance(value, Op) and value.name == "mul"):
         return None
     left, right = value.args
-    if _variables(left) & columns:
+    if variables_of(left) & columns:
         left, right = right, left
-    if _variables(left) & columns or _variables(right) & rows:
+    if variables_of(left) & columns or variables_of(right) & rows:
         return None
     factors = _factors(left, right)
     return None if factors is None else Sum(reduce.name, *factors, value.dtype)
@@ -184,16 +143,3 @@ def _narrow(factor: Value) -> Value:
         if inner.dtype in (_NARROW if factor.dtype is DType.f32 else (DType.i8,)):
             return inner
     return factor
-
-
-def _variables(value: Value) -> frozenset[object]:
-    """What a value's coordinates depend on."""
-    found: set[object] = set()
-    for part in post_order([value]):
-        exprs = part.index if isinstance(part, Load) else ()
-        if isinstance(part, IndexValue):
-            exprs = (part.expr,)
-        for expr in exprs:
-            if isinstance(expr, IndexExpr):
-                found |= atoms(expr)
-    return frozenset(found)
