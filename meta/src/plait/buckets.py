@@ -8,7 +8,6 @@ parameters of one bucket: these are filled from the last layers on, as the reduc
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import fx
