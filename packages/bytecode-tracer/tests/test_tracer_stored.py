@@ -457,6 +457,12 @@ def test_no_module_is_imported_for_a_path():
     assert "this" not in sys.modules
 
 
+def test_parts_of_plait_are_loaded_for_a_path(monkeypatch):
+    monkeypatch.delitem(sys.modules, "plait_utils.precision", raising=False)
+    found = follow([["module", "plait_utils.precision"], ["name", "is_tf32_allowed"]], scaled)
+    assert found() in (True, False)
+
+
 def class_of(**held):
     return type("Made", (held.pop("base", object),), {"__module__": "m", **held})
 

@@ -15,6 +15,7 @@ from triton_attention import Case, kernel_of
 from triton_checks import pointwise
 from triton_mixtures import gradient_kernels
 from triton_products import product, swiglu, weight_of_bytes, with_bias_and_gelu
+from triton_registers import unset_registers
 
 from plait_ir_lowering import OPS, DType, Load, Op, TypeRule, Var
 from plait_scheduler import Kernel
@@ -81,6 +82,7 @@ for _name, _case in {
     "capped": Case("capped causal", (1, 8, 8, 4096, 4096, 64, 64)),
     "of long rows": Case("causal", (1, 8, 8, 4096, 4096, 256, 256)),
     "f32": Case("causal", (1, 8, 8, 4096, 4096, 128, 128), torch.float32),
+    "of few keys": Case("plain", (2, 6, 6, 70, 90, 16, 32)),
 }.items():
     for _of, _kernel in zip(("keys", "queries"), gradient_kernels(_case), strict=True):
         SAMPLE[f"gradients of {_of}, {_name}"] = _kernel
@@ -107,7 +109,8 @@ def every_operation() -> dict[str, Kernel]:
 
 
 def main(which: str, target: str) -> None:
-    """Print a JSON object: for each kernel its costs and which accesses its PTX has."""
+    """Print a JSON object: for each kernel its costs, which accesses its PTX has, and registers
+    that are read unset."""
     chosen = SAMPLE if which == "sample" else every_operation()
     if which == "reductions":
         chosen = reductions()
@@ -125,6 +128,7 @@ def main(which: str, target: str) -> None:
             "wide stores": done.ptx.count("st.global.v4.b32"),
             "tensor cores": sum(done.ptx.count(name) for name in TENSOR_CORES),
             "asynchronous copies": done.ptx.count("cp.async.cg"),
+            "unset": unset_registers(done.cubin),
             "code": len(done.cubin),
         }
     print(json.dumps(found))

@@ -30,7 +30,7 @@ _OF_TORCH = (
     "torch._C._special",
 )
 """Modules that hold functions in C which do not say so."""
-_OWN = "plait_bytecode_tracer."
+_OWN = ("plait_bytecode_tracer.", "plait_utils.")
 _FUNCTION = (["function"],)
 _SLOTS: dict[str, dict[type, Callable[[Any], Any]]] = {}
 """What objects of C's classes hold, by name and class."""
@@ -77,7 +77,7 @@ def _module(kind: str, name: str) -> types.ModuleType:
     if kind != "module":
         raise ValueError(kind)
     if name.startswith(_OWN):
-        import_module(name)  # a part of the tracer, which is loaded when it is needed
+        import_module(name)  # a part of plait, which is loaded when it is needed
     return sys.modules[name]
 
 

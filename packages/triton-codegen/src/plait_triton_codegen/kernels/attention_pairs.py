@@ -373,7 +373,7 @@ class PairWriter:
 
     def loops(self) -> Iterator[tuple[list[str], bool]]:
         """The heads of loops over blocks of keys, and whether these are computed with the mask."""
-        extent = self.index(self.axis.extent)
+        extent = self._end()
         whole = divides(self.chosen.rblock, self.axis.extent)
         if may_fail(self.value):
             yield self._for("0", extent), bool(self.masks) or not whole
@@ -383,6 +383,14 @@ class PairWriter:
             return
         seen, is_known = self._seen()
         yield from self._ranges(seen, is_known, extent)
+
+    def _end(self) -> str:
+        """The number of keys, hidden from the compiler where it would make straight code of loops
+        that run once: the assembler of CUDA 12.8, which Triton 3.6 has, then takes blocks in shared
+        memory that are factors of two products for others, and reads anywhere."""
+        keys = self.axis.extent
+        run_once = keys.is_constant and keys.as_int() < 2 * self.chosen.rblock
+        return self.index(keys) + (" * tl.num_programs(2)" if run_once else "")
 
     def _ranges(
         self, seen: SeenKeys, is_known: bool, extent: str

@@ -28,7 +28,7 @@ _NARROW = (
     Tile(128, 128, 8, False, 4, 64),
     Tile(128, 128, 4, False, 3, 32),
     Tile(64, 256, 4, False, 3, 32),
-    Tile(128, 64, 4, False, 3, 64),
+    Tile(128, 64, 8, False, 3, 64),
     Tile(64, 128, 4, False, 3, 64),
     Tile(64, 64, 4, False, 4, 64),
     Tile(32, 64, 4, False, 4, 64),
