@@ -43,8 +43,12 @@ def with_attention_calls(
 
 
 def with_kept_attention(joint: JointGraph, stages: Stages, options: CompileOptions) -> JointGraph:
-    """The joint graph with attention whose backward computes scores again, where that is chosen."""
-    if not options.attention_gradients or ATTENTION_GRADIENTS in options.disabled:
+    """The joint graph with attention whose backward computes scores again, where that is chosen, or
+    by rule: on GPUs, unless all rounding is to be eager's."""
+    chosen = options.attention_gradients
+    if chosen is None:
+        chosen = _is_on_gpu(joint.program.graph) and not options.is_strict
+    if not chosen or ATTENTION_GRADIENTS in options.disabled:
         return joint
     from plait_fx_passes import keep_attention
 

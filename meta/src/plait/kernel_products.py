@@ -116,6 +116,7 @@ def choose_products(
     """
     from plait_scheduler import plan, product_pieces
 
+    planned = replace(planned, few_rows=0)
     whole = plan(loops, options=replace(planned, kernel_products=_ALL))
     found = []
     for piece in product_pieces(loops, whole):

@@ -50,6 +50,8 @@ _NO_FUSION = tuple(
         *("fuse_mixtures", "inline_producers"),
     )
 )
+_STRICT_SCHEDULER = (("keep_wide", False), ("fuse_mixtures", False), ("few_rows", 0))
+"""What the scheduler does not do where all rounding is eager's."""
 IN_BUCKETS = "gradient-buckets"
 """What cuts graphs under `DistributedDataParallel`; see `plait.buckets`."""
 
@@ -142,10 +144,11 @@ class CompileOptions(Settings):
         "it is faster, on GPUs",
         env="PLAIT_ATTENTION_CALLS",
     )
-    attention_gradients: bool = setting(
-        False,
+    attention_gradients: bool | None = setting(
+        None,
         "let the backward of attention that is no call, as of flex_attention, compute its scores "
-        "again rather than keep them: kernels of GPUs do so block by block",
+        "again rather than keep them; None does so on GPUs, whose kernels do it block by block, "
+        "unless numerics are strict",
         env="PLAIT_ATTENTION_GRADIENTS",
     )
     freeze: bool = setting(
@@ -282,7 +285,7 @@ class CompileOptions(Settings):
         forced = tuple((name, value) for name, value in varied.items() if name in known)
 
         chosen = self.scheduler if self.fusion else (*_NO_FUSION, *self.scheduler)
-        exact = (("keep_wide", False), ("fuse_mixtures", False)) if self.is_strict else ()
+        exact = _STRICT_SCHEDULER if self.is_strict else ()
         named = (*(limits or {}).items(), *chosen, *exact, *forced)
         return _stage_options("scheduler", SchedulerOptions, named)
 

@@ -441,7 +441,7 @@ def _generated(
         with stages.stage("tune"):
             products = timed_products(loops, planned, options)
             own = ",".join(name for each in products if each.is_own for name in each.names)
-            planned = replace(planned, kernel_products=own)
+            planned = replace(planned, kernel_products=own, few_rows=0)
     with stages.stage("schedule"):
         schedule = scheduler.plan(loops, options=planned, scratch=scratch)
     stages.keep(schedule=schedule)

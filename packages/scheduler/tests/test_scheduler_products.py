@@ -274,3 +274,32 @@ def test_factors_are_rounded_as_they_are_multiplied() -> None:
     graph = graph_of(lambda x, w, s: x @ (w * s), *inputs)
     (kernel,) = planned(graph).program.kernels
     assert "to(to(mul(" in print_kernel(kernel)
+
+
+def few(rows: int, columns: int = 768, terms: int = 768, kind: str = "bf16") -> Schedule:
+    """A linear layer of few rows with its GELU, as by rule."""
+    inputs = (draw(rows, terms, kind=kind), draw(columns, terms, kind=kind))
+    graph = graph_of(lambda x, w: F.gelu(F.linear(x, w)), *inputs)
+    return plan(graph, options=GPU)
+
+
+def test_few_rows_by_a_small_weight_are_loops_by_rule() -> None:
+    assert launches(few(1)) == 1
+    assert launches(few(32, columns=3072)) == 1
+    for other in (
+        few(33),
+        few(16, columns=4096, terms=1024),
+        few(16, kind="f32"),
+        few(16, terms=764),  # whose rows do not begin at multiples of 16 bytes
+    ):
+        assert all("sums" not in print_kernel(kernel) for kernel in other.program.kernels)
+        assert not [each for each in other.decisions if each.kind is DecisionKind.PRODUCT]
+
+
+def test_products_that_are_named_or_not_few_are_no_matter_of_the_rule() -> None:
+    inputs = draw(8, 768, kind="bf16"), draw(768, 768, kind="bf16")
+    graph = graph_of(lambda x, w: x @ w.t(), *inputs)
+    assert launches(plan(graph, options=replace(GPU, few_rows=0))) == 0
+    assert launches(plan(graph, options=replace(GPU, kernel_products="other"))) == 0
+    assert launches(plan(graph, options=GPU)) == 1
+    assert launches(plan(graph, options=SchedulerOptions())) == 0

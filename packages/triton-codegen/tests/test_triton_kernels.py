@@ -87,6 +87,14 @@ def test_column_sums(rows: int, columns: int, dtype: str) -> None:
     _close(got, x.double().sum(0))
 
 
+def test_column_sums_of_wide_rows() -> None:
+    x = _random(130, 61440, dtype="bf16")
+    kernel = kernels.column_sum(130, 61440, "bf16")
+    assert render_kernel(kernel).tile == Tile(512, 32, 4, False, 3)
+    (got,) = run(kernel, x)
+    _close(got, x.double().sum(0))
+
+
 def test_column_sums_of_parts() -> None:
     x = _random(4, 25, 24)
     (got,) = run(kernels.column_sum(100, 24, parts=4), x)
@@ -265,8 +273,11 @@ def test_blocks_and_warps_follow_sizes_and_types() -> None:
     assert tile(kernels.softmax(16384, 4096, "bf16")) == Tile(1, 4096, 4, True)
     assert tile(kernels.softmax(8192, 50257, "bf16")).persistent is False
     column = tile(kernels.column_sum(16384, 4096, "bf16", parts=16))
-    assert column.xblock == 64
-    assert not column.persistent
+    assert column == Tile(512, 32, 4, False, 3)
+    assert tile(kernels.column_sum(8192, 3072, "bf16", parts=16)) == Tile(256, 64, 4, False, 3)
+    few = tile(kernels.column_sum(8192, 768, "bf16", parts=16))
+    assert few.xblock == 32
+    assert not few.persistent
 
 
 def test_whole_blocks_have_no_masks() -> None:

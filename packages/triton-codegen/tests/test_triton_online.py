@@ -9,6 +9,7 @@ from triton_checks import run
 
 from plait_scheduler import Kernel, parse_kernel
 from plait_triton_codegen import Tile, TritonOptions, render_kernel
+from plait_triton_codegen.kernels import Chip
 
 LOOPED = TritonOptions(max_persistent=16)
 INF = float("inf")
@@ -51,6 +52,32 @@ def test_softmax_of_special_rows_is_that_of_eager(columns: int) -> None:
     (y,) = run(kernel, x, options=LOOPED, tile=Tile(1, 32, 1, False))
     assert loops_of(kernel) == 2
     torch.testing.assert_close(y, x.softmax(1), equal_nan=True)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(5, 64), (9, 100), (2, 33), (1, 64)])
+@pytest.mark.parametrize("turns", [2, 3])
+def test_programs_that_stay_take_row_after_row(rows: int, columns: int, turns: int) -> None:
+    torch.manual_seed(0)
+    x, tile = torch.randn(rows, columns), Tile(1, 128, 4, True, 3, turns=turns)
+    (y,) = run(kernels.softmax(rows, columns), x, tile=tile)
+    torch.testing.assert_close(y, x.softmax(1))
+
+
+def test_programs_stay_where_two_long_rows_fit_in_shared_memory() -> None:
+    def turns(kernel: Kernel, chip: Chip | None = None) -> int:
+        return render_kernel(kernel, chip=chip).tile.turns
+
+    kernel, large = kernels.softmax(8192, 32768, "bf16", out="f32"), Chip(227 * 1024)
+    source = render_kernel(kernel, chip=large)
+    assert "in tl.range(tl.program_id(0), 8192, tl.num_programs(0), num_stages=3):" in source.text
+    assert "[(391,)](p0, p1, XBLOCK=1" in source.launcher
+    assert turns(kernel, Chip(227 * 1024, processors=64)) == 43
+    assert turns(kernel) == 1  # without the room
+    assert turns(kernels.softmax(8192, 32768, "f32"), large) == 1  # rows of twice the bytes
+    assert turns(kernels.softmax(8192, 16384, "bf16"), large) == 1
+    assert turns(kernels.softmax(8192, 50257, "bf16"), large) == 1
+    assert turns(kernels.softmax(300, 32768, "bf16"), large) == 1  # fewer rows than programs
+    assert turns(kernels.cross_entropy(8192, 32768), large) == 1  # reads them alone
 
 
 def test_a_sum_of_what_is_below_another_maximum_is_a_pass_of_its_own() -> None:

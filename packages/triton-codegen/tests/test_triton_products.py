@@ -11,7 +11,7 @@ from triton_products import product, program_of, swiglu, with_bias_and_gelu
 
 from plait_scheduler import Program, parse_kernel, parse_program, print_program
 from plait_triton_codegen import Tile, TritonExecutable, TritonOptions, build, render_kernel
-from plait_triton_codegen.kernels import COMMON_SHARED_BYTES, product_choices
+from plait_triton_codegen.kernels import COMMON_SHARED_BYTES, Chip, product_choices
 from plait_triton_codegen.kernels.products import product_of
 from plait_utils import DiskCache
 
@@ -103,14 +103,14 @@ def test_every_tile_to_choose_from_is_right(dtype) -> None:
 def test_tiles_fit_in_shared_memory(shared) -> None:
     for kernel in (product(8192, 8192, 8192), swiglu(8192, 8192, 8192)):
         lefts, rights = 1, 2 if kernel.name == "swiglu" else 1
-        for tile in product_choices(kernel, TritonOptions(), shared_bytes=shared):
+        for tile in product_choices(kernel, TritonOptions(), chip=Chip(shared)):
             turn = tile.kblock * (lefts * tile.xblock + rights * tile.rblock) * 2
             assert tile.stages * turn <= shared
 
 
 def test_small_matrices_have_small_blocks_and_large_ones_large_blocks() -> None:
     def tile(kernel) -> Tile:
-        return render_kernel(kernel, shared_bytes=227 * 1024).tile
+        return render_kernel(kernel, chip=Chip(227 * 1024)).tile
 
     large, skinny = tile(product(8192, 8192, 4096)), tile(product(16, 4096, 4096))
     assert large.xblock * large.rblock >= 128 * 256

@@ -11,7 +11,7 @@ from triton_products import program_of
 import plait_triton_codegen.tuning as tuning
 from plait_scheduler import parse_program, print_program
 from plait_triton_codegen import TritonCodegenError, TritonOptions, build
-from plait_triton_codegen.kernels import COMMON_SHARED_BYTES, product_choices
+from plait_triton_codegen.kernels import Chip, product_choices
 from plait_triton_codegen.tuning import TunedTile, tune
 from plait_utils import DiskCache
 
@@ -42,7 +42,7 @@ class Clock:
 
 def tuned(program, clock, cache, device="one") -> tuple[TunedTile, ...]:
     plain = TritonOptions()
-    return tune(program, plain, COMMON_SHARED_BYTES, cache, clock.runs_alone, clock, device)
+    return tune(program, plain, Chip(), cache, clock.runs_alone, clock, device)
 
 
 def test_the_fastest_tile_is_chosen_and_remembered_for_the_device(program, tmp_path) -> None:
@@ -124,7 +124,7 @@ def test_a_tile_that_fails_is_left_out(program, tmp_path, monkeypatch) -> None:
 
     monkeypatch.setattr(tuning, "_timed", timed)
     cache = DiskCache(tmp_path)
-    made = tuning.tuned_on_device(program, TritonOptions(), COMMON_SHARED_BYTES, cache, build_one)
+    made = tuning.tuned_on_device(program, TritonOptions(), Chip(), cache, build_one)
     if DEVICE == "cpu":
         assert found == [choices[0]]
     assert made == ()  # what cannot be timed is left to the rule

@@ -62,6 +62,11 @@ class SchedulerOptions(Settings):
         "with what surrounds them: names of buffers, separated by commas, or * for all; kernels "
         "of GPUs multiply matrices block by block",
     )
+    few_rows: int = setting(
+        0,
+        "where kernel_products names none, products of matrices of 16 bits with so many rows and "
+        "small weights are loops, and not calls: kernels of GPUs are faster there",
+    )
     max_sums: int = setting(-1, "most products of matrices that one kernel sums up; -1: any number")
     keep_wide: bool = setting(
         True, "compute chains of bf16 and f16 operators in f32, rounding what is stored"
@@ -139,6 +144,7 @@ def gpu_limits(processors: int = 132) -> dict[str, Any]:
         "attention_sums": True,
         "fuse_mixtures": True,
         "max_head_size": 256,
+        "few_rows": 32,
         "max_sums": 2,
         "most_result_bytes": 1 << 40,
         "slice_bytes": 1 << 27,

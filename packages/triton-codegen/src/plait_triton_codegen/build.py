@@ -13,6 +13,7 @@ from torch import Tensor
 from plait_scheduler import Kernel, Launch, Program, RenderedKernel, render_python, torch_kernel
 from plait_triton_codegen.kernels import (
     COMMON_SHARED_BYTES,
+    Chip,
     HostKernel,
     Tile,
     TritonKernelSource,
@@ -107,7 +108,7 @@ def build(
             tuned = tuned_on_device(
                 program,
                 plain,
-                _shared_bytes(program),
+                _chip(program),
                 store,
                 lambda one, tiles: built(one, plain, store, Profile(), tiles),
             )
@@ -125,9 +126,9 @@ def built(
     """The same, with these tiles for kernels by name, and those by rule for others."""
     with timer.phase("triton render"):
         mixed = _mixed(program)
-        shared = _shared_bytes(program)
+        chip = _chip(program)
         rendered = [
-            _rendered(kernel, kernel.name in mixed, chosen, shared, tiles.get(kernel.name))
+            _rendered(kernel, kernel.name in mixed, chosen, chip, tiles.get(kernel.name))
             for kernel in program.kernels
         ]
         sources = {k.name: text for k, text in zip(program.kernels, rendered, strict=True)}
@@ -216,28 +217,29 @@ def _mixed(program: Program) -> frozenset[str]:
     )
 
 
-def _shared_bytes(program: Program) -> int:
-    """Shared memory that a program of a kernel may have, on the devices that are here."""
+def _chip(program: Program) -> Chip:
+    """What all of the program's devices have, of those that are here."""
     devices = {(buffer.device.type, buffer.device.index) for buffer in program.buffers}
     indices = [index or 0 for kind, index in devices if kind == "cuda"]
     if not indices or not torch.cuda.is_available():
-        return COMMON_SHARED_BYTES
+        return Chip()
     facts = [torch.cuda.get_device_properties(index) for index in indices]
     found = [getattr(each, "shared_memory_per_block_optin", 0) for each in facts]
-    return min(int(each) or COMMON_SHARED_BYTES for each in found)
+    shared = min(int(each) or COMMON_SHARED_BYTES for each in found)
+    return Chip(shared, min(int(each.multi_processor_count) for each in facts))
 
 
 def _rendered(
     kernel: Kernel,
     is_mixed: bool,
     options: TritonOptions,
-    shared_bytes: int,
+    chip: Chip,
     tile: Tile | None = None,
 ) -> HostKernel:
     """A kernel where its buffers are: on the CPU beside a GPU, as torch operations."""
     if kernel.name.endswith(_ON_CPU):
         return HostKernel(torch_kernel(kernel), None)
-    host = host_kernel(kernel, options, tile=tile, shared_bytes=shared_bytes)
+    host = host_kernel(kernel, options, tile=tile, chip=chip)
     if not is_mixed or host.source is None:
         return host
     plain = host.rendered

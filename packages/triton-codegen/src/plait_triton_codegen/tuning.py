@@ -22,7 +22,7 @@ import torch
 
 from plait_scheduler import Kernel, Program, print_kernel
 from plait_triton_codegen.errors import TritonCodegenError
-from plait_triton_codegen.kernels import Tile, product_choices, render_kernel
+from plait_triton_codegen.kernels import Chip, Tile, product_choices, render_kernel
 from plait_triton_codegen.machine_code import kernel_jobs, machine_codes
 from plait_triton_codegen.options import TritonOptions
 from plait_triton_codegen.stored_program import target_of
@@ -109,7 +109,7 @@ def device_key(device: torch.device) -> str:
 def tuned_on_device(
     program: Program,
     options: TritonOptions,
-    shared_bytes: int,
+    chip: Chip,
     cache: DiskCache,
     build: Builds,
 ) -> tuple[TunedTile, ...]:
@@ -152,7 +152,7 @@ def tuned_on_device(
 
     try:
         facts = device_clock(device), device_key(device)
-        return tune(program, options, shared_bytes, cache, runs_alone, *facts)
+        return tune(program, options, chip, cache, runs_alone, *facts)
     except (ImportError, TritonCodegenError, RuntimeError) as error:
         warn_once("triton", f"tuning: {error}", "products are not timed: %s", error)
         return ()
@@ -174,7 +174,7 @@ def _compile_at_once(
 def tune(
     program: Program,
     options: TritonOptions,
-    shared_bytes: int,
+    chip: Chip,
     cache: DiskCache,
     runs_alone: RunsAlone,
     clock: Clock,
@@ -192,7 +192,7 @@ def tune(
     for kernel in program.kernels:
         if kernel.symbols or program.symbols:
             continue
-        choices = product_choices(kernel, options, shared_bytes=shared_bytes)
+        choices = product_choices(kernel, options, chip=chip)
         if len(choices) < 2:
             continue
         stop_if_interrupted()

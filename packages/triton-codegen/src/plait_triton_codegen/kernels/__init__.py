@@ -1,6 +1,6 @@
 """Kernels of a program as Triton source."""
 
-from plait_triton_codegen.kernels.attention_blocks import COMMON_SHARED_BYTES
+from plait_triton_codegen.kernels.chips import COMMON_SHARED_BYTES, Chip
 from plait_triton_codegen.kernels.render import (
     host_kernel,
     product_choices,
@@ -12,6 +12,7 @@ from plait_triton_codegen.kernels.tiles import Tile
 
 __all__ = [
     "COMMON_SHARED_BYTES",
+    "Chip",
     "HostKernel",
     "Tile",
     "TritonKernelSource",

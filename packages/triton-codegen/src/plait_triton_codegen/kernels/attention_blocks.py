@@ -13,9 +13,6 @@ from plait_triton_codegen.kernels.tiles import Tile, power_of_two
 
 LEAST_BLOCK = 16
 """What tensor cores multiply has at least as many rows and columns."""
-COMMON_SHARED_BYTES = 99 * 1024
-"""Shared memory of a program that all GPUs since sm_80 have."""
-
 _MUCH_SHARED_BYTES = 200 * 1024
 """Shared memory of a program that GPUs since sm_90 have for data centres."""
 _LAID_OUT_ANEW = 1 << 11

@@ -24,7 +24,7 @@ from plait_ir_lowering import (
 )
 from plait_scheduler import Attend, Kernel, Mix, batch_offset, key_limits, may_fail
 from plait_triton_codegen.errors import UnsupportedKernelError
-from plait_triton_codegen.kernels.attention_blocks import COMMON_SHARED_BYTES, LEAST_BLOCK
+from plait_triton_codegen.kernels.attention_blocks import LEAST_BLOCK
 from plait_triton_codegen.kernels.attention_limits import (
     EVERY,
     KeyRange,
@@ -33,6 +33,7 @@ from plait_triton_codegen.kernels.attention_limits import (
     all_of,
 )
 from plait_triton_codegen.kernels.attention_scores import unconditional, varies
+from plait_triton_codegen.kernels.chips import COMMON_SHARED_BYTES
 from plait_triton_codegen.kernels.source import BlocksText
 from plait_triton_codegen.kernels.space import FlatKernel, fits, fresh, needs_64_bits, taken_names
 from plait_triton_codegen.kernels.tiles import Tile, power_of_two

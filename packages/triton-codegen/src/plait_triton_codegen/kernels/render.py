@@ -23,7 +23,7 @@ from plait_scheduler import (
 )
 from plait_triton_codegen.errors import UnsupportedKernelError
 from plait_triton_codegen.kernels.attention import AttentionWriter, attention_of
-from plait_triton_codegen.kernels.attention_blocks import COMMON_SHARED_BYTES
+from plait_triton_codegen.kernels.chips import Chip
 from plait_triton_codegen.kernels.launchers import function_head, launcher_of, signature_of
 from plait_triton_codegen.kernels.literals import cast
 from plait_triton_codegen.kernels.loops import Loop, loops
@@ -67,26 +67,26 @@ def render_kernel(
     options: TritonOptions | None = None,
     *,
     tile: Tile | None = None,
-    shared_bytes: int = COMMON_SHARED_BYTES,
+    chip: Chip | None = None,
 ) -> TritonKernelSource:
     """`kernel` as Triton source, in blocks of `tile` or as `choose_tile` finds best.
 
-    `shared_bytes` is the shared memory that a program may have, for kernels that choose by it.
+    `chip` is what it runs on, for kernels that choose by it.
 
     Raises UnsupportedKernelError for what Triton cannot express: complex numbers, what has no
     atomic operation, and rows that do not fit in registers and are overwritten before their last
     use.
     """
-    chosen = options or TritonOptions()
+    chosen, chip = options or TritonOptions(), chip or Chip()
     attend = attention_of(kernel)
     if attend is not None:
-        return _attention(kernel, attend, chosen, tile, shared_bytes)
+        return _attention(kernel, attend, chosen, tile, chip.shared_bytes)
     found = product_of(kernel)
     if found is not None:
-        return _product(kernel, found, chosen, tile, shared_bytes)
+        return _product(kernel, found, chosen, tile, chip)
     if is_scatter(kernel):
         kernel = in_any_order(kernel)
-    return _Renderer(kernel, chosen, tile).source()
+    return _Renderer(kernel, chosen, tile, chip).source()
 
 
 def _attention(
@@ -99,26 +99,27 @@ def _attention(
 
 
 def _product(
-    kernel: Kernel, found: Product, options: TritonOptions, tile: Tile | None, shared_bytes: int
+    kernel: Kernel, found: Product, options: TritonOptions, tile: Tile | None, chip: Chip
 ) -> TritonKernelSource:
     """Raises UnsupportedKernelError for a type that Triton does not have."""
     for param in kernel.params:
         kind_of(param.dtype)
     exact = _is_exact(kernel, options)
-    chosen = tile or product_tile(found, tf32=options.tf32, shared=shared_bytes)
+    chosen = tile or product_tile(found, tf32=options.tf32, shared=chip.shared_bytes)
     return _of_blocks(kernel, ProductWriter(kernel, found, options, exact, chosen).text())
 
 
 def product_choices(
-    kernel: Kernel, options: TritonOptions, *, shared_bytes: int = COMMON_SHARED_BYTES
+    kernel: Kernel, options: TritonOptions, *, chip: Chip | None = None
 ) -> tuple[Tile, ...]:
     """The tiles to choose from for a product of matrices, the rule's first; none for kernels that
     are no such product."""
     found = product_of(kernel)
     if found is None:
         return ()
-    rule = product_tile(found, tf32=options.tf32, shared=shared_bytes)
-    others = product_tiles(found, tf32=options.tf32, shared=shared_bytes)
+    shared = (chip or Chip()).shared_bytes
+    rule = product_tile(found, tf32=options.tf32, shared=shared)
+    others = product_tiles(found, tf32=options.tf32, shared=shared)
     return tuple(dict.fromkeys((rule, *others)))
 
 
@@ -144,16 +145,15 @@ def host_kernel(
     options: TritonOptions,
     *,
     tile: Tile | None = None,
-    shared_bytes: int = COMMON_SHARED_BYTES,
+    chip: Chip | None = None,
 ) -> HostKernel:
-    """`kernel` for the host program, on a device with so much shared memory for a program; in
-    blocks of `tile`, or by rule.
+    """`kernel` for the host program, on such a device; in blocks of `tile`, or by rule.
 
     A kernel that Triton cannot express runs as torch operations, with a warning, unless
     `options.fallback` is off.
     """
     try:
-        source = render_kernel(kernel, options, tile=tile, shared_bytes=shared_bytes)
+        source = render_kernel(kernel, options, tile=tile, chip=chip)
     except UnsupportedKernelError as error:
         if not options.fallback:
             raise
@@ -173,15 +173,18 @@ class _Renderer:
     kernel: Kernel
     options: TritonOptions
     given: Tile | None
+    chip: Chip
     flat: FlatKernel = field(init=False)
     tile: Tile = field(init=False)
     writer: ValueWriter = field(init=False)
+    block: str = field(init=False)
     body: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.flat = flatten(self.kernel)
-        self.tile = self.given or choose_tile(self.flat, self.options)
+        self.tile = self.given or choose_tile(self.flat, self.options, self.chip)
         taken = taken_names(self.kernel) | {self.flat.x.name, "XBLOCK", "RBLOCK", "errors"}
+        self.block = fresh("block", taken)
         masks: dict[str, str] = {}
         if self.flat.xnumel is None or self.flat.xnumel % self.tile.xblock:
             masks["x"] = fresh("xmask", taken)
@@ -204,7 +207,7 @@ class _Renderer:
         if self.flat.r is None or self.tile.persistent:
             for statement in self.flat.kernel.statements:
                 self._statement(statement)
-                self._flush(1)
+                self._flush(self._depth)
         else:
             self._looped()
         checks = len(self.writer.checked)
@@ -213,6 +216,11 @@ class _Renderer:
         launcher = launcher_of(self.kernel, blocks, self.tile, self.flat.r is not None, checks)
         texts = self._text(signature), launcher
         return TritonKernelSource(self.kernel.name, *texts, signature, self.tile, blocks, checks)
+
+    @property
+    def _depth(self) -> int:
+        """How far the statements of a program are indented that computes whole rows."""
+        return 2 if self.tile.turns > 1 else 1
 
     def _flush(self, depth: int) -> None:
         self.body += [f"{'    ' * depth}{line}" for line in self.writer.lines]
@@ -403,14 +411,17 @@ class _Renderer:
         scans = [s for s in self.flat.kernel.statements if isinstance(s, Accumulate)]
         functions = "".join(f"{joining_function(self.flat, scan)}\n\n" for scan in scans)
         lines = function_head(self.kernel, signature, constants)
-        head = [*self._points(), *self.writer.prologue]
-        text = "\n".join([*lines, *(f"    {line}" for line in head), *self.body])
+        head, indent = [*self._points(), *self.writer.prologue], "    " * self._depth
+        if self.tile.turns > 1:
+            lines.append(f"    for {self.block} in {self._all_blocks()}:")
+        text = "\n".join([*lines, *(f"{indent}{line}" for line in head), *self.body])
         return f"{functions}{text}\n"
 
     def _points(self) -> list[str]:
         """Lines that define `x`, and `r` where no loop does, with their masks."""
         flat, index = self.flat, self.writer.index
-        program = "tl.program_id(0).to(tl.int64)" if flat.wide else "tl.program_id(0)"
+        program = "tl.program_id(0)" if self.tile.turns == 1 else self.block
+        program += ".to(tl.int64)" if flat.wide else ""
         row, column = program, "0"
         lines: list[str] = []
         if flat.tiled and flat.r is not None:
@@ -426,6 +437,13 @@ class _Renderer:
             lines += self._bound("r", flat.r)
         return lines
 
+    def _all_blocks(self) -> str:
+        """What a program counts that stays: its blocks of outer points, the next on their way."""
+        assert self.flat.xnumel is not None
+        count = -(-self.flat.xnumel // self.tile.xblock)
+        stages = self.tile.stages
+        return f"tl.range(tl.program_id(0), {count}, tl.num_programs(0), num_stages={stages})"
+
     def _lanes(self) -> str:
         wide = ".to(tl.int64)" if self.flat.wide else ""
         return f"tl.arange(0, RBLOCK)[None, :]{wide}"
@@ -437,7 +455,7 @@ class _Renderer:
 
     def _blocks(self) -> list[tuple[Var, int]]:
         """The variables that programs share out among them, and how much of each one takes."""
-        parts = [(self.flat.x, self.tile.xblock)]
+        parts = [(self.flat.x, self.tile.xblock * self.tile.turns)]
         if self.flat.tiled and self.flat.r is not None:
             parts.append((self.flat.r, self.tile.rblock))
         return parts
