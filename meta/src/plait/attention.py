@@ -25,7 +25,7 @@ def with_attention_calls(
     What is differentiated twice is to be computed from the program itself."""
     chosen = options.attention_calls
     off = options.is_strict or chosen is False or ATTENTION_CALLS in options.disabled
-    if off or (chosen is None and not _is_on_gpu(program)):
+    if off or (chosen is None and not _is_on_gpu(program.graph)):
         return program
     from plait_fx_passes import fuse_attention
 
@@ -68,7 +68,7 @@ def _shown(left: Sequence[tuple[str, str | None]]) -> tuple[str, ...]:
     return tuple(f"{reason} ({line})" if line else reason for reason, line in left)
 
 
-def _is_on_gpu(program: fx.GraphModule) -> bool:
+def _is_on_gpu(graph: fx.Graph) -> bool:
     """Whether an input is on a GPU."""
-    values = [node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")]
+    values = [node.meta.get("val") for node in graph.find_nodes(op="placeholder")]
     return any(value.device.type == "cuda" for value in values if hasattr(value, "device"))

@@ -160,6 +160,27 @@ def test_a_result_takes_over_what_an_external_call_made() -> None:
         verify_program(freed)
 
 
+def test_a_temporary_takes_over_what_an_external_call_made() -> None:
+    b = Builder()
+    x, w = b.input(torch.randn(16, 16)), b.input(torch.randn(16, 16))
+    call = [TensorRef(x.buffer), as_index(0)]
+    made = b.extern("aten::tril", "", call, x.value.tril(), out=False)
+    first = b.unary("exp", made)
+    second = b.binary("add", b.unary("sin", first), b.mm(first, w))
+    program = run(b, b.mm(b.mm(second, w), w)).program
+    storage = {p.name: p.storage for p in program.buffers}
+    assert storage[first.buffer] == SharedStorage(made.buffer)
+    assert storage[made.buffer] == ExternStorage()
+    frees = [step.buffer for step in program.steps if isinstance(step, Free)]
+    assert frees.count(made.buffer) == 1
+    assert frees.index(made.buffer) > frees.index(first.buffer)
+    assert program.arena_nbytes.as_int() == 2 * 16 * 16 * 4
+    early = [step for step in program.steps if step != Free(made.buffer)]
+    early.insert(early.index(Free(first.buffer)), Free(made.buffer))
+    with pytest.raises(ProgramError, match="in the memory of"):
+        verify_program(replace(program, steps=tuple(early)))
+
+
 def test_small_results_share_the_kernels_of_temporaries() -> None:
     b = Builder()
     x, w = b.input(torch.randn(16, 16)), b.input(torch.randn(16, 16))

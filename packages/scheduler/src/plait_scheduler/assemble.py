@@ -181,7 +181,7 @@ class _Assembly:
                 work += [] if step is None else [step]
             steps += work
             steps += [Free(name) for name in self._dying(number) if name not in self.scratch]
-        steps = [s for s in steps if not (isinstance(s, Free) and s.buffer in self.handed_out)]
+        steps = self._freed_together(steps)
         arena = self._place(first)
         steps += [
             CopyBack(name, source)
@@ -193,6 +193,25 @@ class _Assembly:
         steps.append(Return(self.graph.outputs))
         names = [b.name for b in self.graph.inputs] + list(first)
         return self._finished(names, steps, arena)
+
+    def _freed_together(self, steps: Sequence[Step]) -> list[Step]:
+        """The steps without freeing what is handed out; and results of calls are freed behind all
+        that is computed in their memory."""
+        frees = {step.buffer: n for n, step in enumerate(steps) if isinstance(step, Free)}
+        last: dict[str, int] = {}
+        for name, place in frees.items():
+            if isinstance(self.storage[self.owner[name]], ExternStorage):
+                last[self.owner[name]] = max(place, last.get(self.owner[name], 0))
+        behind = {place: name for name, place in last.items() if name in frees}
+        found: list[Step] = []
+        for place, step in enumerate(steps):
+            later = isinstance(step, Free) and (
+                step.buffer in self.handed_out or step.buffer in last
+            )
+            found += [] if later else [step]
+            if place in behind and behind[place] not in self.handed_out:
+                found.append(Free(behind[place]))
+        return found
 
     def _finished(self, names: Sequence[str], steps: Sequence[Step], arena: IndexExpr) -> Program:
         buffers = tuple(
@@ -366,15 +385,13 @@ class _Assembly:
             self._take_over(source, target)
 
     def _replaceable(self, dying: Sequence[str], target: str) -> list[str]:
-        """The temporaries whose memory a buffer may get: in the arena, then, for what the program
-        returns, results of external calls, and for others inputs that nobody else needs."""
-        kinds: list[type[Storage]] = [ArenaStorage]
-        if isinstance(self.storage[target], OutputStorage):
-            if buffer_bytes(self.buffers[target]) < self.options.hand_out_bytes:
-                return []
-            kinds.append(ExternStorage)
-        else:
+        """The temporaries whose memory a buffer may get: in the arena, then results of external
+        calls, then, but for what the program returns, inputs that nobody else needs."""
+        kinds: list[type[Storage]] = [ArenaStorage, ExternStorage]
+        if not isinstance(self.storage[target], OutputStorage):
             kinds.append(InputStorage)
+        elif buffer_bytes(self.buffers[target]) < self.options.hand_out_bytes:
+            return []
         device = self.buffers[target].device
         return [
             name
@@ -460,7 +477,7 @@ class _Assembly:
                 continue
             if isinstance(self.storage[name], ArenaStorage | SharedStorage):
                 owner = self.owner[name]
-                given = isinstance(self.storage[owner], InputStorage)
+                given = isinstance(self.storage[owner], InputStorage | ExternStorage)
                 if given or owner in self.handed_out or owner in self.scratch:
                     continue
                 begin, end = spans.get(owner, (start, start))
