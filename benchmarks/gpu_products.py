@@ -81,6 +81,25 @@ def dequantized(x: Tensor, w: Tensor) -> Tensor:
     return x @ w.to(x.dtype)
 
 
+def convolved(x: Tensor, w: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """A convolution, a batch norm as it is used, and a ReLU."""
+    scale, shift = (each[:, None, None] for each in (scale, shift))
+    return F.relu(F.conv2d(x, w, padding=w.shape[-1] // 2) * scale + shift)
+
+
+def convolved_residual(x: Tensor, w: Tensor, scale: Tensor, shift: Tensor, y: Tensor) -> Tensor:
+    """The end of a block of ResNet."""
+    scale, shift = (each[:, None, None] for each in (scale, shift))
+    return F.relu(F.conv2d(x, w) * scale + shift + y)
+
+
+_IMAGES = (
+    ("1x1", 56, 256, 64, 1),
+    ("1x1, deep", 14, 1024, 256, 1),
+    ("3x3", 56, 64, 64, 3),
+    ("3x3, deep", 14, 256, 256, 3),
+)
+"""By name: the side of an image, its channels, the result's, and the side of windows."""
 _SIZES = (
     ("GPT-2 up", 8192, 768, 3072),
     ("GPT-2 down", 8192, 3072, 768),
@@ -118,10 +137,32 @@ def rows() -> Iterator[Row]:
     yield Row(f"f32, {m}x{k}x{n}", plain, ((m, k), (n, k)), 2 * m * k * n, torch.float32)
     m, k, n = 16, 4096, 4096
     yield Row(f"weight of bytes, {m}x{k}x{n}", dequantized, ((m, k), (k, n)), 2 * m * k * n)
+    yield from _image_rows()
+
+
+def _image_rows() -> Iterator[Row]:
+    """Layers of ResNet-50, of 64 images with channels last."""
+    for name, side, channels, made, window in _IMAGES:
+        shapes = (64, channels, side, side), (made, channels, window, window), (made,), (made,)
+        flop = 2 * 64 * side * side * channels * made * window * window
+        shown = f"convolution {name}, {side}x{side}, {channels} to {made}"
+        yield Row(f"{shown}, batch norm, ReLU", convolved, shapes, flop)
+    for side, channels, made in ((56, 64, 256), (14, 256, 1024)):
+        shapes = (64, channels, side, side), (made, channels, 1, 1), (made,), (made,)
+        flop = 2 * 64 * side * side * channels * made
+        shown = f"convolution 1x1, {side}x{side}, {channels} to {made}, batch norm, residual, ReLU"
+        yield Row(shown, convolved_residual, (*shapes, (64, made, side, side)), flop)
 
 
 def _inputs(row: Row) -> list[Tensor]:
     made = [torch.randn(shape, device="cuda").to(row.dtype) for shape in row.shapes]
+    if len(row.shapes[0]) == 4:
+        made = [
+            each.contiguous(memory_format=torch.channels_last) if each.dim() == 4 else each
+            for each in made
+        ]
+        made[1] *= made[1][0].numel() ** -0.5
+        return made
     scale = row.shapes[0][-1] ** -0.5
     made[1:3] = [each * scale for each in made[1:3]]
     if row.function is dequantized:

@@ -68,6 +68,8 @@ def draw(*size: int, kind: str = "f32", seed: int = 0) -> torch.Tensor:
     return torch.randn(size, generator=generator).to(TYPES[kind])
 
 
+LAST = {"memory_format": torch.channels_last}
+IMAGE = draw(2, 16, 9, 10).contiguous(**LAST)
 X, W, B, Y = draw(64, 48), draw(64, 48, seed=1), draw(64, seed=2), draw(64, 64, seed=3)
 CASES = {
     "linear": (lambda x, w, b: torch.relu(F.linear(x, w, b)), (X, W, B), 1),
@@ -93,6 +95,21 @@ CASES = {
     "parts of matrices": (
         lambda x, w: x @ w.t(),
         (draw(64, 96)[:, 8:56], draw(64, 96, seed=1)[:, ::2]),
+        1,
+    ),
+    "convolution": (
+        lambda x, w, b: F.relu(F.conv2d(x, w, b, stride=2, padding=1)),
+        (IMAGE, draw(32, 16, 3, 3, seed=1).contiguous(**LAST), draw(32, seed=2)),
+        1,
+    ),
+    "convolution of points": (
+        lambda x, w, y: F.conv2d(x, w) + y,
+        (IMAGE, draw(32, 16, 1, 1, seed=1), draw(2, 32, 9, 10, seed=2).contiguous(**LAST)),
+        1,
+    ),
+    "spread convolution": (
+        lambda x, w: F.conv2d(x, w, padding=(2, 1), dilation=(2, 1)),
+        (IMAGE, draw(32, 16, 3, 3, seed=1).contiguous(**LAST)),
         1,
     ),
     "two behind each other": (lambda x, w, y: torch.tanh(x @ w.t()) @ y, (X, W, Y), 2),

@@ -234,7 +234,29 @@ def bf16(*size: int, seed: int = 0) -> torch.Tensor:
     return given("bf16", *size, seed=seed)
 
 
+LAST = {"memory_format": torch.channels_last}
+IMAGE = given("bf16", 2, 32, 9, 10).contiguous(**LAST)
+WINDOWS = given("bf16", 48, 32, 3, 3, seed=1).contiguous(**LAST)
 PROGRAMS = {
+    "convolution, ReLU": (
+        lambda x, w, b: F.relu(F.conv2d(x, w, b, padding=1)),
+        (IMAGE, WINDOWS, given("bf16", 48, seed=2)),
+        1,
+    ),
+    "convolution in steps, spread": (
+        lambda x, w: F.conv2d(x, w, stride=(2, 1), padding=(1, 2), dilation=(1, 2)) * 2,
+        (IMAGE, WINDOWS),
+        1,
+    ),
+    "convolution of points, residual": (
+        lambda x, w, y: F.relu(F.conv2d(x, w) + y),
+        (
+            IMAGE,
+            given("bf16", 48, 32, 1, 1, seed=1),
+            given("bf16", 2, 48, 9, 10, seed=2).contiguous(**LAST),
+        ),
+        1,
+    ),
     "linear and GELU": (
         lambda x, w, b: F.gelu(F.linear(x, w, b)),
         (bf16(2, 20, 48), bf16(80, 48, seed=1), bf16(80, seed=2)),

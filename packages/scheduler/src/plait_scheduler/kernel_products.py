@@ -39,6 +39,7 @@ from plait_ir_lowering import (
     as_index,
     rewrite,
 )
+from plait_scheduler.convolutions import CONVOLUTION, obstacle_of, terms_of
 from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.domains import Substitution, at_position, move
 from plait_scheduler.options import SchedulerOptions
@@ -51,6 +52,7 @@ _CALLS = frozenset(
     (
         *((op, "out", True) for op in ("aten::mm", "aten::bmm", *_ADDING)),
         ("aten::_int_mm", "", False),
+        (CONVOLUTION, "", False),
     )
 )
 """Operator and overload of what multiplies matrices, and whether it is given what it writes to."""
@@ -135,7 +137,7 @@ class _Maker:
         assert isinstance(body, ExternCall)
         left, right = self._factors(body)
         layouts = self._layout(left), self._layout(right)
-        if self.buffers[left.buffer].dtype not in (DType.bf16, DType.f16):
+        if body.op == CONVOLUTION or self.buffers[left.buffer].dtype not in (DType.bf16, DType.f16):
             return False
         if any(len(each.size) != 2 or not _is_known(each) for each in layouts):
             return False
@@ -152,12 +154,17 @@ class _Maker:
             return f"kernels do not multiply matrices of {kind}"
         dims = tuple(Var(f"i{n}", size) for n, size in enumerate(buffer.layout.size))
         place = [var.expr for var in dims]
+        is_convolution = body.op == CONVOLUTION
+        if is_convolution:
+            obstacle = obstacle_of(body, *map(self._layout, self._factors(body)))
+            if obstacle is not None:
+                return obstacle
         value = self._terms(body, place)
         sums = replace(
             buffer,
             name=_fresh(buffer.name, "sums", self.taken),
             dtype=_SUMS[kind],
-            layout=Layout.of(buffer.layout.size),
+            layout=buffer.layout if is_convolution else Layout.of(buffer.layout.size),
         )
         made = self._finished(body, Load(sums.name, place, sums.dtype), place)
         if value is None or made is None:
@@ -175,21 +182,37 @@ class _Maker:
         assert isinstance(right, TensorRef)
         return left, right
 
-    def _terms(self, body: ExternCall, place: Sequence[IndexExpr]) -> tuple[Var, Value] | None:
-        """What is summed up for an element of the result, and over which variable."""
+    def _terms(
+        self, body: ExternCall, place: Sequence[IndexExpr]
+    ) -> tuple[tuple[Var, ...], Value] | None:
+        """What is summed up for an element of the result, and over which variables."""
         left, right = self._factors(body)
-        terms = Var("r0", self._layout(left).size[-1])
-        factors = (
-            self._element(left, [*place[:-1], terms.expr]),
-            self._element(right, [*place[:-2], terms.expr, place[-1]]),
-        )
+        factors: tuple[Value | None, Value | None]
+        if body.op == CONVOLUTION:
+            layouts = self._layout(left), self._layout(right)
+            found = terms_of(body, *layouts, place, self._element)
+            if found is None:
+                return None
+            terms, *both = found
+            factors = (both[0], both[1])
+        else:
+            along = Var("r0", self._layout(left).size[-1])
+            terms = (along,)
+            factors = (
+                self._element(left, [*place[:-1], along.expr]),
+                self._element(right, [*place[:-2], along.expr, place[-1]]),
+            )
         if factors[0] is None or factors[1] is None:
             return None
         wide = _SUMS[factors[0].dtype]
         return terms, Op("mul", [_cast(factors[0], wide), _cast(factors[1], wide)])
 
     def _finished(self, body: ExternCall, total: Load, place: Sequence[IndexExpr]) -> Value | None:
-        """The element of the result of its sum: with what `addmm` adds, in the sum's type."""
+        """The element of the result of its sum: with what `addmm` adds, or the bias of a
+        convolution, in the sum's type."""
+        if body.op == CONVOLUTION and body.args[2] is not None:
+            bias = self._element(body.args[2], [place[1]])
+            return None if bias is None else Op("add", [total, _cast(bias, total.dtype)])
         if body.op not in _ADDING:
             return total
         added, _, _, beta, alpha = body.args
@@ -209,12 +232,15 @@ class _Maker:
         return Op("add", [scaled, _times(_cast(element, total.dtype), beta)])
 
     def _stages(
-        self, sums: Buffer, dims: tuple[Var, ...], terms: Var, value: Value
+        self, sums: Buffer, dims: tuple[Var, ...], inner: tuple[Var, ...], value: Value
     ) -> list[Definition]:
         """The sums, in parts that are added behind where that makes enough blocks."""
-        parts = _parts(sums.layout.size, terms.extent, self.options.min_parallel_points)
+        terms, *others = inner
+        parts = 1
+        if not others:
+            parts = _parts(sums.layout.size, terms.extent, self.options.min_parallel_points)
         if parts == 1:
-            return [Definition((sums,), Reduction(dims, (terms,), ReductionKind.SUM, value))]
+            return [Definition((sums,), Reduction(dims, inner, ReductionKind.SUM, value))]
         part = Var(f"i{len(dims)}", parts)
         within = Var("r0", terms.extent.as_int() // parts)
         whole: Substitution = {terms: part.expr * within.extent + within.expr}

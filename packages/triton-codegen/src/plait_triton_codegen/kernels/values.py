@@ -325,6 +325,8 @@ class ValueWriter:
             both = f"{guard.grouped()} & {condition.text}"
             under = Term(self._named(both, self.lines), guard.axes | condition.axes)
         chosen, fallback = self._term(inner, under), self._term(other, guard)
+        if self.is_factor and isinstance(inner, Load) and _is_zero(other):
+            return Term(chosen.text, chosen.axes | condition.axes)  # which gives 0 there
         axes = condition.axes | chosen.axes | fallback.axes
         return Term(f"tl.where({condition.text}, {chosen.text}, {fallback.text})", axes)
 
@@ -368,6 +370,10 @@ class ValueWriter:
         inside = mask.text if mask else "True"
         text = f"device.check_index({index.text}, {size.text}, {report}, {inside})"
         return Term(text, index.axes)
+
+
+def _is_zero(value: Value) -> bool:
+    return isinstance(value, Const) and value.value == 0
 
 
 def _known_index(value: CheckedIndex) -> int | None:
