@@ -47,8 +47,17 @@ def test_each_function_is_in_one_unit_and_units_are_alike_large(seed):
         assert sum(function in unit for unit in units) == 1
     assert sum(made.host in unit for unit in units) == 1
     work = [sum(len(f) for f in made.functions if f in unit) for unit in units]
-    work = [w + len(made.host) // 4 * (made.host in u) for w, u in zip(work, units, strict=True)]
-    assert max(work) - min(work) <= max([6_200, len(made.host) // 4])
+    of_host = len(made.host) // units_module._HOST_SHARE
+    work = [w + of_host * (made.host in u) for w, u in zip(work, units, strict=True)]
+    assert max(work) - min(work) <= max(6_200, of_host)
+
+
+def test_a_kernel_that_computes_where_masks_hold_counts_for_more():
+    made = source([9_000] * 3)
+    guarded = made.functions[0] + "// guarded<L, float>(m, value, other)" * 4
+    made = Source(made.head, (guarded, *made.functions[1:]), made.host)
+    alone = next(unit for unit in made.units(2) if guarded in unit)
+    assert not any(each in alone for each in made.functions[1:])
 
 
 def test_the_unit_of_the_host_declares_every_function():

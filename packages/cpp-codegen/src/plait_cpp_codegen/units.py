@@ -12,8 +12,11 @@ from plait_utils import dataclass, usable_processors
 _UNIT = 8_000
 """Characters of functions that are worth a unit of their own: two tenths of a second of g++."""
 _LEAST = 2 * _UNIT
-_HOST_SHARE = 4
-"""So many characters of the host take as long as one of a kernel."""
+_HOST_SHARE = 16
+"""So many characters of the host, which calls functions, take as long as one of a kernel."""
+_GUARDED = 4_500
+"""Characters of a kernel that take as long as a value that is only computed where a mask holds: it
+is compiled for all lanes, and once more for one."""
 _RANGE = re.compile(r"^KERNEL (void \w+\(int64_t begin, int64_t end, void\* context\)) {$", re.M)
 
 
@@ -51,7 +54,9 @@ class Source:
         Args:
             most: how many at most; by default as many as this process may use processors.
         """
-        size = sum(map(len, self.functions)) + len(self.host) // _HOST_SHARE
+        work = [_work(each) for each in self.functions]
+        of_host = len(self.host) // _HOST_SHARE
+        size = sum(work) + of_host
         count = min(
             usable_processors() if most is None else most, size // _UNIT, len(self.functions) + 1
         )
@@ -59,8 +64,13 @@ class Source:
             return (self.text,)
         declared = [f"{found};" for each in self.functions for found in _RANGE.findall(each)]
         host = "\n".join([*declared, self.host])
-        parts = [(host, len(self.host) // _HOST_SHARE), *((f, len(f)) for f in self.functions)]
+        parts = [(host, of_host), *zip(self.functions, work, strict=True)]
         return tuple(self._unit("#define KERNEL", texts) for texts in _shared_out(parts, count))
+
+
+def _work(function: str) -> int:
+    """How long a kernel takes to compile, in characters."""
+    return len(function) + _GUARDED * function.count("guarded<")
 
 
 def _shared_out(parts: Sequence[tuple[str, int]], count: int) -> list[list[str]]:

@@ -492,7 +492,7 @@ template <class T, int L> INLINE vec<T, L> select(mask<L> m, vec<T, L> a, vec<T,
 }
 // `value(lanes, lane)` is only evaluated where m holds.
 template <int L, class T, class F, class M> INLINE vec<T, L> guarded(M m, F value, vec<T, L> other) {
-  if constexpr (L > 1 && sizeof(M) == sizeof(mask<1>))  // all lanes share the condition
+  if constexpr (L == 1 || sizeof(M) == sizeof(mask<1>))  // all lanes share the condition
     return m[0] ? static_cast<vec<T, L>>(value(Lanes<L>{}, 0)) : other;
   else {
     if (all<L>(m)) return value(Lanes<L>{}, 0);
