@@ -117,13 +117,14 @@ def load_runtime(toolchain: Toolchain, cache: DiskCache, *, gpu: bool = False) -
     """
     toolchain = toolchain.of_runtime
     source = "\n".join(map(source_text, _PARTS[gpu]))
-    key = stable_hash("runtime", source, toolchain.key)
+    libraries = (*toolchain.bare, "-ldl")
+    key = stable_hash("runtime", source, toolchain.key, libraries)
     with _lock:
         if key not in _loaded:
             runtime, _ = load_cached(
                 cache,
                 key,
-                lambda output: toolchain.build(source, output, "-ldl"),
+                lambda output: toolchain.build(source, output, *libraries),
                 f"PyInit_{_NAME}",
                 _load,
             )
