@@ -99,7 +99,8 @@ if TYPE_CHECKING:
         print_graph,
         split_commas,
     )
-    from plait_ir_lowering.verifier import scan_problem, verify
+    from plait_ir_lowering.verifier import verify
+    from plait_ir_lowering.verify_scans import scan_problem
 else:
     __getattr__ = late_exports(
         __name__,
@@ -118,7 +119,8 @@ else:
                 "print_graph",
                 "split_commas",
             ),
-            "plait_ir_lowering.verifier": ("scan_problem", "verify"),
+            "plait_ir_lowering.verifier": ("verify",),
+            "plait_ir_lowering.verify_scans": ("scan_problem",),
         },
     )
 

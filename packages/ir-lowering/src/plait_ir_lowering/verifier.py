@@ -30,17 +30,14 @@ from plait_ir_lowering.ir.index_queries import atoms
 from plait_ir_lowering.ir.open_division import is_below
 from plait_ir_lowering.ir.values import (
     CheckedIndex,
-    Const,
     IndexValue,
     Load,
     Local,
     Masked,
-    Op,
     Pack,
     Value,
     carried,
     components,
-    post_order,
 )
 from plait_ir_lowering.text import print_graph
 from plait_ir_lowering.verify_attention import attention_problem, mixture_problem
@@ -53,6 +50,7 @@ from plait_ir_lowering.verify_layouts import (
     output_problem,
     write_problem,
 )
+from plait_ir_lowering.verify_scans import foreign_problem, scan_problem
 from plait_utils import dataclass
 
 
@@ -161,7 +159,7 @@ class _Checker:
         problem = scan_problem(body.value, body.combine)
         if problem is None:
             dtypes = [part.dtype for part in components(body.value)]
-            problem = _foreign(body.result, carried("a", dtypes))
+            problem = foreign_problem(body.result, carried("a", dtypes))
         if problem is None and body.result.dtype is not definition.buffers[0].dtype:
             problem = f"a {body.result.dtype} result for a {definition.buffers[0].dtype} buffer"
         if problem is not None:
@@ -319,19 +317,3 @@ def _reached(root: Value) -> Iterator[tuple[Value, bool]]:
         for operand in value.operands:
             masked = isinstance(value, Masked) and operand is value.value
             stack.append((operand, guarded or masked))
-
-
-def scan_problem(value: Value, combine: Value) -> str | None:
-    """What is wrong with how a scan of `value` combines, or None."""
-    dtypes = [part.dtype for part in components(value)]
-    if [part.dtype for part in components(combine)] != dtypes:
-        return "the combination has other components than what it combines"
-    return _foreign(combine, (*carried("a", dtypes), *carried("b", dtypes)))
-
-
-def _foreign(root: Value, known: Sequence[Local]) -> str | None:
-    """What a value computes with besides `known` locals and constants."""
-    for part in post_order(components(root)):
-        if part not in known and not isinstance(part, Op | Const):
-            return f"a scan combines {part}, which is not part of what it carries"
-    return None
