@@ -19,13 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from plait.circumstances import circumstances, own_files_changed
 from plait.differences import differences, program_difference
 from plait.record import CompiledGraph, HostCode, Outcome, Runner
-from plait_bytecode_tracer.stored import (
-    DiffersError,
-    Kept,
-    NotStoredError,
-    StoredEntry,
-    restored,
-)
+from plait_bytecode_tracer.stored import DiffersError, Kept, NotStoredError
 from plait_utils import (
     CacheError,
     DiskCache,
@@ -46,6 +40,7 @@ if TYPE_CHECKING:
     from plait.shapes import Served
     from plait.warm_programs import StoredProgram
     from plait_bytecode_tracer import Capture
+    from plait_bytecode_tracer.stored import StoredEntry
     from plait_fx_passes import Ready
 
 _FACTS = b'{"function": "'
@@ -318,6 +313,8 @@ class WarmStart:
             raise DiffersError("the entry has another form") from error
         if type(program) is not dict or type(program.get("library")) is not str:
             raise DiffersError("the entry has another form")
+        from plait_bytecode_tracer.stored import restored
+
         try:
             found = restored(function, entry)
         except DiffersError:

@@ -6,7 +6,7 @@ import types
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from plait_bytecode_tracer.breaking.breaks import WATCHES, Known
+from plait_bytecode_tracer.breaking.moments import WATCHES, Known
 from plait_bytecode_tracer.breaking.origins import is_chain, lines_at, origin_of
 from plait_bytecode_tracer.capture import Capture, WholeCallEagerError
 from plait_bytecode_tracer.capturing import eager_capture

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 
-from plait_bytecode_tracer.breaking.breaks import Continuation, Known, go_on
+from plait_bytecode_tracer.breaking.moments import Known
 from plait_bytecode_tracer.breaking.origins import lines_at
 from plait_bytecode_tracer.capture import Capture, WholeCallEagerError
 from plait_bytecode_tracer.errors import GraphBreak, TraceBreakError
@@ -36,6 +36,9 @@ from plait_bytecode_tracer.tensors.histories import guard_histories, note_requir
 from plait_bytecode_tracer.values.keys import key_object
 from plait_bytecode_tracer.values.plain import all_distinct
 from plait_bytecode_tracer.values.variables import Variable
+
+if TYPE_CHECKING:
+    from plait_bytecode_tracer.breaking.breaks import Continuation
 
 
 def whole_call(
@@ -77,6 +80,8 @@ def capture_at_break(
     known: Known,
 ) -> Capture:
     """A trace that ends at a graph break. Raises where the call cannot go on there."""
+    from plait_bytecode_tracer.breaking.breaks import go_on  # which most traces do without
+
     rebuilder = Rebuilder(state, Reads())
     try:
         continuation = go_on(frame, rebuilder, known)

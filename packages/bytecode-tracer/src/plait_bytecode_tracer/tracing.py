@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from plait_bytecode_tracer.breaking.breaks import Known, break_moments
+from plait_bytecode_tracer.breaking.moments import Known, break_moments
 from plait_bytecode_tracer.breaking.origins import is_chain, origin_of, shown_parameter
 from plait_bytecode_tracer.capture import Capture, WholeCallEagerError
 from plait_bytecode_tracer.capturing import capture_at_break, finished_capture, whole_call

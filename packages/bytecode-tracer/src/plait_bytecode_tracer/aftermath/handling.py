@@ -26,7 +26,6 @@ from typing import Any
 import torch
 from torch import fx
 
-from plait_bytecode_tracer.aftermath.forward import CannotGoOnError, roll_forward
 from plait_bytecode_tracer.aftermath.interrupted import (
     Uninterrupted,
     beginning,
@@ -49,6 +48,7 @@ from plait_bytecode_tracer.frames.binding import call_with_values
 from plait_bytecode_tracer.graph.shown import keeping
 from plait_bytecode_tracer.outside.draws import DrawnMeanwhileError
 from plait_bytecode_tracer.rewinding import Rewinding, Run
+from plait_bytecode_tracer.surroundings import LITTLE_ROOM
 from plait_bytecode_tracer.tensors.ambient import as_they_were, has_failed
 from plait_utils import PlaitError, dataclass, get_logger
 from plait_utils.checks import is_check_failure
@@ -140,6 +140,10 @@ class Aftermath:
             if progress is None:
                 raise self._noted(error, "its backend does not tell how far it came")
             has_failed(error)  # its handlers see it, so that nobody else has to restore modes
+            try:  # which graphs that do not fail do without
+                from plait_bytecode_tracer.aftermath.forward import CannotGoOnError, roll_forward
+            except RecursionError:
+                raise self._noted(error, LITTLE_ROOM) from None
             try:
                 return roll_forward(self.function, self.capture, progress, error, values, drawn)
             except CannotGoOnError as failure:

@@ -14,14 +14,13 @@ after iteration, in one continuation.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Container, Hashable, Sequence
-from dataclasses import field
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from types import FunctionType
 from typing import Any
 
 from plait_bytecode_tracer.breaking.live import Live, live_frame
-from plait_bytecode_tracer.breaking.origins import is_chain
+from plait_bytecode_tracer.breaking.moments import Known, live_frames, passes_on
 from plait_bytecode_tracer.breaking.places import MISSING, VALUE
 from plait_bytecode_tracer.breaking.resume import (
     break_function,
@@ -29,10 +28,9 @@ from plait_bytecode_tracer.breaking.resume import (
     resume_call,
     resume_function,
 )
-from plait_bytecode_tracer.errors import GraphBreak, TraceBreakError
+from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.effects import Exits, exits
 from plait_bytecode_tracer.frames.frame import Frame
-from plait_bytecode_tracer.frames.pace import Moment
 from plait_bytecode_tracer.residual.effects import replay_effects
 from plait_bytecode_tracer.residual.rebuild import Rebuilder
 from plait_bytecode_tracer.residual.steps import Thunk
@@ -41,12 +39,6 @@ from plait_utils import dataclass
 
 MAX_CONTINUATIONS = 64
 """In how many places a function is continued by compiled code; elsewhere by plain Python."""
-_CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION_EX")
-
-
-WATCHES = ("GB0014", "GB0017", "GB0018")
-"""Codes of programs that see how long objects live, or change the interpreter itself: such a call
-is plain Python as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,48 +61,6 @@ class Continuation:
     """Python that tells which of them goes on, of what `_left` the instruction's frames."""
 
 
-@dataclass(slots=True)
-class Known:
-    """The continuations that a function has by now."""
-
-    keys: Container[Hashable] = field(default_factory=frozenset)
-    count: int = 0
-
-
-# Where to break.
-
-
-def break_moments(innermost: Frame, reason: GraphBreak) -> list[Moment]:
-    """Where the trace can end, innermost frame first."""
-    if reason.code in WATCHES:
-        return []
-    live = _live_frames(innermost)
-    found: list[Moment] = []
-    for position, frame in enumerate(live):
-        looks_here = reason.code == "GB0013" and position == 0
-        looks_here |= frame.namespace is not None  # the body of a class, which has no locals
-        inner = position + 1 < len(live)
-        if looks_here or (inner and exits(frame.instruction) is None):
-            continue
-        if all(passes_on(frame) for frame in live[position:-1]):
-            found.append(frame.moment)
-    return found
-
-
-def _live_frames(innermost: Frame) -> list[Frame]:
-    """A frame and those that called it, up to the call; what called continuations is left out."""
-    found = [innermost]
-    while (parent := found[-1].parent) is not None and not is_chain(parent.code):
-        found.append(parent)
-    return found
-
-
-def passes_on(frame: Frame) -> bool:
-    """Whether what a frame returns is what the pending call of its caller gives."""
-    caller = frame.parent
-    return caller is not None and frame.is_direct and caller.instruction.opname in _CALLS
-
-
 # How to go on.
 
 
@@ -119,7 +69,7 @@ def go_on(frame: Frame, rebuilder: Rebuilder, known: Known) -> Continuation:
 
     Raises TraceBreakError where a live value or frame cannot be made real.
     """
-    frames = _live_frames(frame)
+    frames = live_frames(frame)
     if not all(map(passes_on, frames[:-1])):
         raise TraceBreakError("GB0001", "a call that is made by more than an instruction")
     rebuilder.state.frames.running[:] = reversed(frames)

@@ -12,8 +12,9 @@ from collections.abc import Container, Sequence
 from enum import Enum, auto
 from functools import partial
 
-from plait_bytecode_tracer.breaking.breaks import Continuation, Target, passes_on
+from plait_bytecode_tracer.breaking.breaks import Continuation, Target
 from plait_bytecode_tracer.breaking.live import Live, standing
+from plait_bytecode_tracer.breaking.moments import passes_on
 from plait_bytecode_tracer.breaking.origins import is_chain, origin_of
 from plait_bytecode_tracer.breaking.places import VALUE, Place
 from plait_bytecode_tracer.breaking.reads import reads_after_error

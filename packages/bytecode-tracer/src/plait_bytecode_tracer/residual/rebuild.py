@@ -22,7 +22,6 @@ from plait_bytecode_tracer.residual.bound_methods import new_bound_method
 from plait_bytecode_tracer.residual.containers import new_dict, new_sequence, new_set
 from plait_bytecode_tracer.residual.exceptions import new_exception, new_traceback
 from plait_bytecode_tracer.residual.functions import new_cached, new_cell, new_function
-from plait_bytecode_tracer.residual.generators import new_generator
 from plait_bytecode_tracer.residual.instances import new_object
 from plait_bytecode_tracer.residual.made import MadeObjects
 from plait_bytecode_tracer.residual.steps import Thunk
@@ -224,6 +223,8 @@ class Rebuilder:
             case UnreadVariable(source=source):
                 return self.writer.value(source)
             case GeneratorVariable() | CoroutineVariable():
+                from plait_bytecode_tracer.residual.generators import new_generator
+
                 return new_generator(self, variable.frame)
             case BoundVariable():
                 return new_bound_method(self, variable)

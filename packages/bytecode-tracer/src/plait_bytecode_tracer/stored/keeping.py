@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from plait_bytecode_tracer.capture import Capture
-from plait_bytecode_tracer.stored.entry import StoredEntry
 from plait_utils import dataclass
+
+if TYPE_CHECKING:
+    from plait_bytecode_tracer.capture import Capture
+    from plait_bytecode_tracer.stored.entry import StoredEntry
 
 
 @dataclass(frozen=True, slots=True)
