@@ -17,7 +17,7 @@ from plait.budget import Budget, TimeIsUp
 from plait.codegen import Target
 from plait.errors import BackendError, StageError
 from plait.options import IN_BUCKETS, CompileRequest, takes
-from plait.preparing import on_gpu, prepare_kernels
+from plait.preparing import on_gpu, prepare_kernels, works_with_others
 from plait.progress import shown as shown_progress
 from plait.record import CompiledGraph, Outcome, Runner, StageFailure
 from plait.replay import at_user_lines
@@ -247,7 +247,7 @@ class GraphCompiler:
     ) -> Runner | None:
         """What runs a graph in parts that could be compiled whole: several GPUs work on it, or
         `DistributedDataParallel` sends gradients while others are computed. None for all others."""
-        if self.request.backend not in _TARGETS:
+        if self.request.backend not in _TARGETS or not works_with_others():
             return None
         from plait.buckets import bucket_starts
         from plait.gpus import gpu_starts

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from statistics import median
 from typing import TYPE_CHECKING
 
 from plait.codegen import Target
@@ -155,6 +154,8 @@ def _timed(
     programs: Mapping[str, Program], build: Builds, times: Times
 ) -> tuple[str, float, float]:
     """Which is faster, and what the kernel and the calls took."""
+    from statistics import median
+
     from plait_cpp_codegen import fastest
 
     runs = {}

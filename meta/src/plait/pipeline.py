@@ -35,7 +35,6 @@ from plait.kernel_products import TimedProducts, may_time_products, timed_produc
 from plait.late import Keeper, LateCompiler
 from plait.options import CompileOptions
 from plait.passes import before_grad, check_outputs, run_all, without_before_grad
-from plait.racing import raced
 from plait.record import CompiledGraph, HostCode, Outcome, Runner
 from plait.replay import at_user_lines, protect
 from plait.stages import Stages
@@ -146,6 +145,8 @@ def _compiled(
     )
     run = _compared(fx_passes.note_reads(run, aten), captured, recorded, stages, options)
     if options.never_slower and not options.verify and not has_open_sizes(aten.example_inputs):
+        from plait.racing import raced
+
         run, race = raced(run, aten, captured, stages.name)
         stages.keep(race=race)
     return stages.finish(captured, Outcome.COMPILED, run)

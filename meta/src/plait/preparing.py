@@ -24,6 +24,14 @@ def on_gpu(values: Iterable[Any]) -> bool:
         return any(_is_on_gpu(value, _DEEPEST) for value in values)
 
 
+def works_with_others() -> bool:
+    """Whether a graph may be on several GPUs, or one of several processes runs it."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return True
+    return torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch has no types for it
+
+
 def _is_on_gpu(value: Any, depth: int) -> bool:
     kind = type(value)
     if issubclass(kind, torch.Tensor):
