@@ -9,8 +9,8 @@ from functools import cached_property
 from plait_cpp_codegen.native_text import native_text
 from plait_utils import dataclass, usable_processors
 
-_UNIT = 8_000
-"""Characters of functions that are worth a unit of their own: two tenths of a second of g++."""
+_UNIT = 6_000
+"""Characters of functions that are worth a unit of their own: three hundredths of a second of g++."""
 _LEAST = 2 * _UNIT
 _HOST_SHARE = 16
 """So many characters of the host, which calls functions, take as long as one of a kernel."""

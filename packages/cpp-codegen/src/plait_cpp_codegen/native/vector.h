@@ -2,8 +2,12 @@
 // Masks are int32 lanes, all bits set where true. A single lane is a vector too, so one
 // text of a loop body serves the main loop and its tail.
 #include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+
+// What is used of stdlib.h and string.h: to read these takes a compiler a tenth of a small program's time.
+extern "C" void* aligned_alloc(__SIZE_TYPE__, __SIZE_TYPE__) noexcept;
+extern "C" void free(void*) noexcept;
+extern "C" void* memcpy(void*, const void*, __SIZE_TYPE__) noexcept;
+extern "C" void* memset(void*, int, __SIZE_TYPE__) noexcept;
 
 #define INLINE __attribute__((always_inline)) inline
 #if defined(__AVX512F__)
