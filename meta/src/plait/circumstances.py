@@ -48,14 +48,20 @@ def circumstances(request: CompileRequest, function: types.FunctionType) -> dict
     """
     from plait_bytecode_tracer.stored import code_hash
 
-    code = function.__code__
     return {
-        "function": f"{function.__module__}.{function.__qualname__}",
-        "file": code.co_filename,
-        "code": code_hash(code),
+        **names_of(function),
+        "code": code_hash(function.__code__),
         "options": "\n".join(_options(request)),
         "gradient buckets": str(active_bucket_bytes()),
         **facts_of_process(request.options),
+    }
+
+
+def names_of(function: types.FunctionType) -> dict[str, str]:
+    """Those of them that say which function it is, whatever it does."""
+    return {
+        "function": f"{function.__module__}.{function.__qualname__}",
+        "file": function.__code__.co_filename,
     }
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from plait.circumstances import circumstances, own_files_changed
+from plait.circumstances import circumstances, names_of, own_files_changed
 from plait.differences import differences, program_difference
 from plait.record import CompiledGraph, HostCode, Outcome, Runner
 from plait_bytecode_tracer.stored import DiffersError, Kept, NotStoredError
@@ -136,7 +136,7 @@ class _Begun:
     refusal: str | None = None
     """Why there is none."""
     facts: dict[str, str] | None = None
-    """Under which circumstances it was made, where its graph is compiled when it is called."""
+    """Under which circumstances it was made."""
 
 
 class WarmStart:
@@ -159,14 +159,17 @@ class WarmStart:
 
     def entries(self, function: types.FunctionType) -> Iterator[Kept]:
         """The stored entries of a function that may fit its calls."""
+        cache, index = DiskCache(), _index_key(names_of(function))
+        for writing in _WRITING.pop(index, ()):
+            writing.finish()
+        if cache.get(index) is None:
+            return  # of no circumstances, which take a while to find
         try:
             facts = circumstances(self._compiler.request, function)
         except PlaitError as error:
             self._tell(f"no warm start: {error}")
             return
-        for writing in _WRITING.pop(_index_key(facts), ()):
-            writing.finish()
-        cache, key = DiskCache(), _key(facts)
+        key = _key(facts)
         found = 0
         for slot in range(_SLOTS):
             data = cache.get(f"{key} {slot}")
@@ -201,8 +204,9 @@ class WarmStart:
         from plait_bytecode_tracer.stored import stored
 
         try:
+            begun.facts = circumstances(self._compiler.request, begun.function)
             begun.entry = stored(begun.function, begun.capture)
-        except NotStoredError as error:
+        except (NotStoredError, PlaitError) as error:
             begun.refusal = str(error)
         except Exception as error:  # objects of a program's may raise anything when looked at
             begun.refusal = f"{type(error).__name__}: {error}"
@@ -216,13 +220,12 @@ class WarmStart:
             waits = begun.capture.state.symbols is not None
             program = None if waits else self._program(begun.capture)
             self.describe()
-            if begun.entry is None:
+            if begun.entry is None or begun.facts is None:
                 raise NotStoredError(begun.refusal or "nothing was captured")
-            facts = circumstances(self._compiler.request, begun.function)
             if program is None:
-                begun.facts, self._waiting = facts, begun
+                self._waiting = begun
             else:
-                self._store(facts, begun.entry, program)
+                self._store(begun.facts, begun.entry, program)
         except (NotStoredError, PlaitError) as error:
             self._tell(f"not stored for a warm start: {error}", logged=False)
         except OSError as error:
