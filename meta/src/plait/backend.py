@@ -215,7 +215,7 @@ class GraphCompiler:
         in_parts = self._rather_in_parts(name, captured, capture)
         if in_parts is not None:
             return in_parts
-        stages = self._stages(name)
+        stages = self._stages(name, capture)
         try:
             made = self._compiled(captured, example_inputs, capture, stages)
         except StageStopped as stopped:
@@ -400,10 +400,18 @@ class GraphCompiler:
         except StageStopped as stopped:
             return self._as_captured(captured, example_inputs, stages, stopped)
 
-    def _stages(self, name: str) -> Stages:
+    def _stages(self, name: str, capture: object = None) -> Stages:
         verify = self.request.options.verify_stages
-        meanwhile = None if self.warm is None else self.warm.describe
+        meanwhile = partial(self._while_compilers_run, capture)
         return Stages(name, Profile(), dump_folder(_folder_name(name)), verify, meanwhile)
+
+    def _while_compilers_run(self, capture: object) -> None:
+        """Do what is to be done after a graph is compiled, and need not wait for it."""
+        if self.warm is not None:
+            self.warm.describe()
+        prepare = getattr(capture, "meanwhile", None)
+        if prepare is not None:
+            prepare()
 
     def _compiled(
         self,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import field
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from torch import fx
@@ -47,6 +49,11 @@ class Capture:
     """Whether it is a module's `forward`, with guards that a call of the module is no more."""
     preparation: Preparation | None = None
     """What sets random generators before the graph."""
+    meanwhile: Callable[[], object] | None = field(repr=False, compare=False, default=None)
+    """What a backend may call while it waits for a compiler, so that less is to be done after it;
+    None once it has returned."""
+    draft: tuple[GuardTree, CodeType] | None = field(repr=False, compare=False, default=None)
+    """The Python of its entry, and the guards that this checks, where that was made meanwhile."""
 
     @property
     def given(self) -> tuple[Source, ...]:

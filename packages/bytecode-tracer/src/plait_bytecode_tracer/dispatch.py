@@ -10,7 +10,15 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from plait_bytecode_tracer.entries import MISS, Entry, Parts, Recompile, failed_guard, make_entry
+from plait_bytecode_tracer.entries import (
+    MISS,
+    Entry,
+    Parts,
+    Recompile,
+    draft_entry,
+    failed_guard,
+    make_entry,
+)
 from plait_bytecode_tracer.errors import FullGraphError, GraphBreak
 from plait_bytecode_tracer.frames.binding import Binder, arguments_of, make_binder, parameter_names
 from plait_bytecode_tracer.guards.native import NATIVE
@@ -386,11 +394,16 @@ class CompiledFunction:
             backend = self._settings.backend if computes else as_captured
             if self._keeper is not None:
                 self._keeper.begin(self.function, capture)
+            capture.meanwhile = functools.partial(
+                draft_entry, self.__name__, capture, self._parameter_count
+            )
             try:
                 run, aftermath = graph_call(self.function, backend, capture)
             except CheckFailedError:  # the backend cannot check what is assumed of data
                 capture.state.release()
                 return self._compile(values, Checks.NEVER, watched_changes)
+            finally:
+                capture.meanwhile = None
             if not aftermath.undoes_changes:
                 capture.state.release()
                 return self._compile(values, checks, watched_changes=False)
@@ -431,12 +444,15 @@ class CompiledFunction:
             targets = tuple(target.make() for target in continuation.targets)
         elif continuation is not None:
             targets = resumed = tuple(map(self._continuation, continuation.targets))
-        count = len(parameter_names(self.function.__code__))
-        parts = Parts(self.__name__, capture, compiled, targets, count, failed)
+        parts = Parts(self.__name__, capture, compiled, targets, self._parameter_count, failed)
         native = self._settings.native_guards
         if native and NATIVE.request(weak_call(self._upgrade)):
             call_natively()
         return make_entry(parts, resumed, native=native)
+
+    @property
+    def _parameter_count(self) -> int:
+        return len(parameter_names(self.function.__code__))
 
     def _continuation(self, target: Target) -> CompiledFunction:
         """The compiled function that goes on at a place."""

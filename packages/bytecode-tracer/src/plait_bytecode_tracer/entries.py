@@ -93,26 +93,51 @@ def make_entry(parts: Parts, resumed: tuple[CompiledFunction, ...], *, native: b
     locks = tuple(parts.capture.state.locks.taken.values())
     if locks:
         inner = replace(parts, failed=fails_later if parts.failed else None)
-        run = holding(_function(entry_source(parts), "entry", inner), locks, parts.failed, MISS)
+        run = holding(_loaded(_entry_code(parts), "entry", inner), locks, parts.failed, MISS)
         return Entry(run, parts.capture, parts.compiled, resumed, parts)
     entry = Entry(_not_made, parts.capture, parts.compiled, resumed, parts)
     if native:
         entry.upgrade()
     if not entry.is_native:
-        entry.run = _function(entry_source(parts), "entry", parts)
+        entry.run = _loaded(_entry_code(parts), "entry", parts)
     return entry
+
+
+def draft_entry(name: str, capture: Capture, argument_count: int) -> None:
+    """Write and compile the Python of an entry whose graph is being compiled: it calls that, and
+    what is to be done where it fails."""
+    if capture.draft is not None or NATIVE.module is not None:
+        return
+    parts = Parts(name, capture, _not_made, (), argument_count, _not_made)
+    try:
+        capture.draft = capture.tree, _compiled(entry_source(parts), "entry", parts)
+    except Exception as error:  # the entry raises it
+        get_logger("tracer").debug("no entry is made meanwhile: %s", error)
+
+
+def _entry_code(parts: Parts) -> types.CodeType:
+    """The Python of an entry, by which its guards are checked."""
+    draft = parts.capture.draft
+    calls = parts.compiled is not None and parts.failed is not None
+    if calls and draft is not None and draft[0] is parts.capture.tree:
+        return draft[1]
+    return _compiled(entry_source(parts), "entry", parts)
 
 
 def _not_made(*args: Any) -> Any:
     return MISS
 
 
-def _function(source: str, name: str, parts: Parts) -> Callable[..., Any]:
-    namespace = parts.namespace
+def _compiled(source: str, name: str, parts: Parts) -> types.CodeType:
     continuation = parts.capture.continuation
     if continuation is not None and continuation.route:
         source += _define("_route", ("_left",), [*continuation.route])
-    exec(compile(source, f"<plait {name} {parts.name}>", "exec"), namespace)
+    return compile(source, f"<plait {name} {parts.name}>", "exec")
+
+
+def _loaded(code: types.CodeType, name: str, parts: Parts) -> Callable[..., Any]:
+    namespace = parts.namespace
+    exec(code, namespace)
     made: Callable[..., Any] = namespace[name]
     return made
 
@@ -156,7 +181,8 @@ def _native_run(native: types.ModuleType, parts: Parts) -> Callable[..., Any]:
         position = int(direct[1])
     else:
         parameters = ("_out", *parts.parameters, *capture.reads.sources)
-        body = _function(_define("body", parameters, list(capture.body)), "body", parts)
+        source = _define("body", parameters, list(capture.body))
+        body = _loaded(_compiled(source, "body", parts), "body", parts)
     reads = () if body is None else tuple(capture.reads.sources.values())
     inputs = capture.given if parts.compiled is not None else ()
     call = Call(parts.compiled, inputs, body, reads, position, MISS, parts.failed)
