@@ -10,7 +10,7 @@ from plait_cpp_codegen.native_text import native_text
 from plait_utils import dataclass, usable_processors
 
 _UNIT = 6_000
-"""Characters of functions that are worth a unit of their own: three hundredths of a second of g++."""
+"""Characters of functions that are worth a unit of their own: 30 milliseconds of g++."""
 _LEAST = 2 * _UNIT
 _HOST_SHARE = 16
 """So many characters of the host, which calls functions, take as long as one of a kernel."""
