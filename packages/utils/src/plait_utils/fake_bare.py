@@ -40,11 +40,18 @@ def takes_bare(func: OpOverload) -> bool:
         if id(function) in seen or function.__name__ in _HARMLESS:
             continue
         seen.add(id(function))
-        names = set(_names(function.__code__))
-        if names & _OF_FAKES:
+        called = _calls(function)
+        if called is None:
             return False
-        waiting += _called(function, names)
+        waiting += called
     return True
+
+
+@cache
+def _calls(function: FunctionType) -> tuple[FunctionType, ...] | None:
+    """torch's functions that one of torch's may call; None where it tells fake tensors apart."""
+    names = set(_names(function.__code__))
+    return None if names & _OF_FAKES else tuple(_called(function, names))
 
 
 def _names(code: CodeType) -> Iterator[str]:
