@@ -9,6 +9,7 @@ import math
 import os
 import sys
 import types
+import typing
 import weakref
 
 import pytest
@@ -491,6 +492,25 @@ def test_classes_are_told_apart_by_what_python_defines():
     contents = [json.dumps(Contents().of(kind)) for kind in kinds]
     assert len(set(contents)) == len(kinds)
     assert contents == [json.dumps(Contents().of(kind)) for kind in kinds]
+
+
+FORMS = (
+    *("Union", "Optional", "List", "Callable", "AnyStr", "Union[int, str]", "Union[int, 'str']"),
+    *("Union[int, bytes]", "int | None", "list[int]", "list['int']", "List[int]", "Literal[1]"),
+    *("Literal['1']", "Callable[[int], str]", "Callable[[str], str]", "Callable[..., str]"),
+    *("Annotated[int, 1]", "Annotated[int, 2]", "Tuple[int, ...]"),
+)
+
+
+def test_forms_of_annotations_are_told_apart_by_names_and_parts():
+    forms = [eval(text, dict(vars(typing))) for text in FORMS]
+    contents = [json.dumps(Contents().of(form)) for form in forms]
+    assert len(set(contents)) == len(forms)
+    assert contents == [json.dumps(Contents().of(form)) for form in forms]
+    made = typing.TypeVar("made")
+    for form in (made, list[made], typing.Annotated[int, weakref.ref(made)]):
+        with pytest.raises(NotStoredError):
+            Contents().of(form)
 
 
 CONSTANTS = {

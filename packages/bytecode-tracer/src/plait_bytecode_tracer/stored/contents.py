@@ -15,6 +15,7 @@ import hashlib
 import logging
 import os
 import types
+import typing
 import zlib
 from collections.abc import Callable
 from dataclasses import field
@@ -36,6 +37,7 @@ _GUARDED = (
     logging.Logger,
 )
 """Exact types of objects that can change, or tell nothing: what is read from them is guarded."""
+_ALIASES = (types.GenericAlias, types.UnionType)
 _HEAP_TYPE = 1 << 9
 _PASSING = ("__abstractmethods__", "__annotations__", "__doc__", "_abc_impl", "__dict__")
 """What classes come to hold as they are used, or what nothing is computed of."""
@@ -91,6 +93,8 @@ class Contents:
             return ["member", self._class(kind), value.name, literal(value.value)]
         if kind is tuple and not is_literal(value):
             return ["tuple", [self.of(item) for item in value]]
+        if kind in _ALIASES or kind.__module__ == "typing":
+            return self._form(value)
         return ["literal", literal(value)]
 
     def _function(self, function: types.FunctionType) -> Any:
@@ -111,6 +115,21 @@ class Contents:
         if type(file) is str:
             self.note_file(file)
         return ["module", name if type(name) is str else ""]
+
+    def _form(self, form: Any) -> Any:
+        """What annotations are made of beside classes, as `Union` and `Sequence[int]`."""
+        self.note_file(typing.__file__)
+        name = next((name for name, each in vars(typing).items() if each is form), None)
+        if name is not None:
+            return ["form", name]
+        if type(form) is typing.ForwardRef:
+            return ["forward reference", form.__forward_arg__]
+        origin = typing.get_origin(form)
+        if origin is None:
+            raise NotStoredError(f"the value of a typing.{type(form).__qualname__}")
+        parts = *form.__args__, *getattr(form, "__metadata__", ())
+        kind = type(form).__qualname__  # `list[int]` is another object than `List[int]`
+        return ["alias", kind, self.of(origin), [self.of(part) for part in parts]]
 
     def _class(self, cls: type) -> str:
         """A hash of a class, its bases and its metaclass, as far as Python defines them."""
