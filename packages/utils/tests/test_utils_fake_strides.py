@@ -284,6 +284,18 @@ def test_norms_along_dimensions_of_size_one_drop_them():
         torch.linalg.vector_norm(torch.empty(1, 7), 2, -5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_attention_has_the_types_and_strides_of_the_real_one(dtype):
+    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    memory = torch.randn(2, 5, 3, 8, dtype=dtype)
+    given = [memory, memory.transpose(1, 2), memory.transpose(1, 2).contiguous()]
+    for query in given:
+        with FakeMode() as mode:
+            found = attention(*[mode.from_tensor(query)] * 3)
+        assert list(map(geometry, found)) == list(map(geometry, attention(query, query, query)))
+        assert [each.dtype for each in found] == [each.dtype for each in attention(*[query] * 3)]
+
+
 def test_the_gradient_of_an_unfolded_number_is_one():
     with FakeMode():
         gradient = torch.ops.aten.unfold_backward(torch.empty(0), [], 0, 0, 1)

@@ -109,6 +109,18 @@ def vector_norm(
     return torch.linalg.vector_norm(values, ord, counted, keepdim, dtype=dtype)
 
 
+def attention_on_cpu(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any
+) -> Any:
+    """`aten._scaled_dot_product_flash_attention_for_cpu`: torch 2.11's own gives logarithms of sums
+    of float32 for float64, too."""
+    if query.dtype is not torch.float64:
+        return NotImplemented
+    batch, heads, rows = query.shape[:3]
+    sums = torch.empty(batch, rows, heads, dtype=query.dtype, device=query.device)
+    return torch.empty_like(query), sums.transpose(1, 2)
+
+
 def _found(named: dict[str, Callable[..., Any]]) -> dict[OpOverload, Callable[..., Any]]:
     """Kernels by operator, of those that this torch has."""
     made = {}
@@ -127,6 +139,7 @@ def _table() -> dict[OpOverload, Callable[..., Any]]:
         "aten.native_layer_norm.default": torch._refs.native_layer_norm,
         "aten.unfold_backward.default": unfolded_gradient,
         "aten.linalg_vector_norm.default": vector_norm,
+        "aten._scaled_dot_product_flash_attention_for_cpu.default": attention_on_cpu,
         # kernels in C++ that ask for sizes, which where these are symbolic only Python knows
         "aten._is_all_true.default": functools.partial(_of_bools, torch.all),
         "aten._is_any_true.default": functools.partial(_of_bools, torch.any),
