@@ -101,7 +101,8 @@ def whole(tensor):
 
 def trained(model, net, steps=4, alone=(), **kind):
     """Losses, gradients, parameters and buffers of some steps; those in ``alone`` stay alone."""
-    optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+    # Torch's kernels for many tensors take no DTensors with others; on GPUs they are what it chooses.
+    optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9, foreach=False)
     found = []
     for n in range(steps):
         if n in alone:
