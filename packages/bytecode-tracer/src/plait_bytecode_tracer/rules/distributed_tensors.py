@@ -17,7 +17,13 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.rules.collectives import known_mesh
 from plait_bytecode_tracer.rules.registry import named_rule
 from plait_bytecode_tracer.tensors.wrappers import require_code
-from plait_bytecode_tracer.values.variables import Known, TensorVariable, Variable
+from plait_bytecode_tracer.values.constants import is_constant, is_placement_class
+from plait_bytecode_tracer.values.variables import (
+    Known,
+    SequenceVariable,
+    TensorVariable,
+    Variable,
+)
 from plait_utils import dataclass
 
 _MODULE = "torch.distributed.tensor._api"
@@ -32,20 +38,24 @@ def _dtensor() -> Any:
 class OfDTensor:
     """A method of DTensor, as a function that a graph calls.
 
-    ``mesh`` is its second argument, which a graph has no other way to name; None where it has none.
+    Args:
+        name: of the method.
+        beside: what it is given after the tensor: meshes, which a graph has no other way to name,
+            and placements, which graphs of torch 2.11 and 2.12 cannot write.
+        named: what it is given by name, with the names.
     """
 
     name: str
-    mesh: Any = None
+    beside: tuple[Any, ...] = ()
+    named: tuple[tuple[str, Any], ...] = ()
 
     @property
     def __name__(self) -> str:
         return self.name
 
-    def __call__(self, owner: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def __call__(self, owner: torch.Tensor, **kwargs: Any) -> torch.Tensor:
         method = getattr(_dtensor(), self.name)
-        beside = () if self.mesh is None else (self.mesh,)
-        made: torch.Tensor = method(owner, *beside, *args, **kwargs)
+        made: torch.Tensor = method(owner, *self.beside, **dict(self.named), **kwargs)
         return made
 
 
@@ -67,7 +77,7 @@ def from_local(
     if not isinstance(local, TensorVariable) or local.cls is not torch.Tensor:
         raise TraceBreakError("GB0009", "DTensor.from_local of no plain tensor")
     given = constant(None) if placements is None else placements
-    return _node(frame, OfDTensor("from_local", real), [local, given], kwargs)
+    return _node(frame, "from_local", local, (real, _known(given)), kwargs)
 
 
 def _of_dtensor(name: str, **fixed: bool) -> Callable[..., Variable]:
@@ -75,10 +85,10 @@ def _of_dtensor(name: str, **fixed: bool) -> Callable[..., Variable]:
 
     @named_rule(_MODULE, f"DTensor.{name}")
     def rule(frame: Frame, owner: Variable, *args: Variable, **kwargs: Variable) -> Variable:
-        given = [_without_mesh(frame, owner, each) for each in args]
+        given = tuple(_known(_without_mesh(frame, owner, each)) for each in args)
         named = {key: _without_mesh(frame, owner, each) for key, each in kwargs.items()}
         named |= {key: constant(value) for key, value in fixed.items()}
-        return _node(frame, OfDTensor(name), [owner, *given], named)
+        return _node(frame, name, owner, given, named)
 
     return rule
 
@@ -98,10 +108,33 @@ def _without_mesh(frame: Frame, owner: Variable, given: Variable) -> Variable:
     return constant(None)
 
 
-def _node(frame: Frame, target: Any, args: list[Variable], kwargs: dict[str, Variable]) -> Variable:
+def _node(
+    frame: Frame, name: str, owner: Variable, beside: tuple[Any, ...], kwargs: dict[str, Variable]
+) -> Variable:
     require_code(frame.state, _dtensor())
-    node, made = frame.state.emit("call_function", target, args, kwargs)
+    named = {key: _known(each) for key, each in kwargs.items() if _holds_placements(each)}
+    target = OfDTensor(name, beside, tuple(named.items()))
+    rest = {key: each for key, each in kwargs.items() if key not in named}
+    node, made = frame.state.emit("call_function", target, [owner], rest)
     return frame.state.tensor_result(node, made)
+
+
+def _holds_placements(variable: Variable) -> bool:
+    """Whether an argument is a placement or a sequence of such."""
+    if isinstance(variable, SequenceVariable):
+        return any(map(_holds_placements, variable.items))
+    value = variable.value if isinstance(variable, Known) else None
+    held = value if type(value) in (tuple, list) else (value,)
+    return any(is_placement_class(type(each)) for each in held)
+
+
+def _known(variable: Variable) -> Any:
+    """An argument that is a constant, or a list or tuple of such."""
+    if isinstance(variable, SequenceVariable) and variable.kind in (tuple, list):
+        return tuple(map(_known, variable.items))
+    if isinstance(variable, Known) and is_constant(variable.value):
+        return variable.value
+    raise TraceBreakError("GB0002", "placements of a DTensor that differ from call to call")
 
 
 @named_rule(_MODULE, "DTensor.placements")
