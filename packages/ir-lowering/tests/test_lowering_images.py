@@ -252,6 +252,8 @@ def test_sums_of_windows(seed):
     dtype = (torch.float64, torch.float32, torch.bfloat16)[seed % 3]
     columns = F.unfold(torch.randn(*batch, 3, *size, dtype=dtype), kernel, 1, pad, step)
     columns = columns + torch.randn_like(columns)
+    if dtype is torch.bfloat16:
+        columns = columns.round()  # sums of few are exact, in whatever order and type they are made
     _loops(lambda x: F.fold(x, size, kernel, 1, pad, step), columns)
     _loops(lambda x: F.fold(x, size, kernel, 1, pad, step), columns.mT.contiguous().mT)
 

@@ -16,6 +16,14 @@ from plait_utils.interrupts import (
 )
 
 
+@pytest.fixture(autouse=True)
+def interrupted():
+    """Ctrl-C raises, also where who started the tests ignores it, as shells do in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def handled():
     """The signals that the program's own handler of SIGUSR1 has seen."""
