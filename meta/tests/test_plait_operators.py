@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "packages" / "ir-lowering"))
 
@@ -155,6 +156,31 @@ def test_random_numbers_are_judged_as_they_are_drawn():
     assert judge.difference(program, ours, wanted) is None
     off = [ours[0] + x * 0.1]
     assert "not close" in judge.difference(program, off, wanted)
+
+
+UNSET = [torch.float32, torch.bfloat16, torch.complex64, torch.bool, torch.uint8, torch.int64]
+
+
+@pytest.mark.parametrize("dtype", [*UNSET, torch.uint64], ids=str)
+def test_what_eager_does_not_set_is_not_compared(dtype):
+    def call(x):
+        made = torch.empty(4, dtype=dtype)
+        if not torch.are_deterministic_algorithms_enabled():
+            made.zero_()  # what happens to be in memory
+        made[:2] = 1
+        return x * 2, made
+
+    program = samples.one_program(SimpleNamespace(op=call), [(torch.arange(3.0), (), {})])
+    wanted = program(*program.inputs())
+    found = [each.clone() for each in tree_leaves(wanted)]
+    found[1][2:] = 1
+    assert judge.difference(program, [tuple(found)], wanted) is None
+    found[1][1] = 0
+    assert "1 / 4" in judge.difference(program, [tuple(found)], wanted)
+    found[1][1] = 1
+    found[0] = found[0] + 1
+    assert "not close" in judge.difference(program, [tuple(found)], wanted)
+    assert not torch.are_deterministic_algorithms_enabled()
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
