@@ -170,10 +170,10 @@ def _work(connection: Connection, module: str, settings: dict[str, str], log: st
 
 def _breaks_device(case: Case) -> Exception | None:
     """What the device says to a process that can use it no longer."""
-    import torch
-
     if not case.device.startswith("cuda"):
         return None
+    import torch  # which may take longer than a case has
+
     try:
         torch.cuda.synchronize()
         torch.cuda.empty_cache()

@@ -46,17 +46,18 @@ def test_without_a_gpu_nothing_is_known(capsys):
     assert "there is no device cuda here" in capsys.readouterr().out
 
 
-def _ended(names, device="cpu", *, limit=60.0, jobs=1, until=None):
+def _ended(names, device="cpu", *, jobs=1, until=None):
+    """How cases end; none is stuck but "hang", however slow the machine is."""
     place = Place("gpu_cases", lambda case: False, {"OF_THE_SUITE": "as it is set"})
-    given = [Case("part", name, device, limit) for name in names]
+    given = [Case("part", name, device, 5.0 if name == "hang" else 240.0) for name in names]
     ends = time.monotonic() + 600 if until is None else until
     return {each.case.name: each for each in judged(given, place, jobs, ends)}
 
 
 def test_what_ends_a_process_or_is_stuck_is_told_and_the_others_go_on():
-    found = _ended(["one", "crash", "two", "raise", "three", "hang", "four"], limit=5.0)
+    found = _ended(["one", "crash", "two", "raise", "three", "hang", "four"])
     right = [name for name, each in found.items() if each.outcome is Outcome.RIGHT]
-    assert right == ["one", "two", "three", "four"]
+    assert right == ["one", "two", "three", "four"], found
     assert {found[name].detail for name in right} == {"as it is set"}
     assert found["crash"].detail.startswith("died with status -11; Fatal Python error")
     assert found["raise"].detail == "ValueError: no good"
@@ -71,7 +72,8 @@ def test_what_ends_a_process_or_is_stuck_is_told_and_the_others_go_on():
 def test_a_process_whose_device_is_broken_is_not_used_again():
     found = _ended(["one", "two"], "cuda")
     assert {each.outcome for each in found.values()} == {Outcome.WRONG}
-    assert all("CUDA" in each.detail for each in found.values())
+    # Torch is compiled without CUDA, or finds no driver.
+    assert all("CUDA" in each.detail or "NVIDIA" in each.detail for each in found.values()), found
 
 
 def test_cases_that_time_is_too_short_for_are_counted():
