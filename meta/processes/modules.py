@@ -101,7 +101,7 @@ def whole(tensor):
 
 def trained(model, net, steps=4, alone=(), **kind):
     """Losses, gradients, parameters and buffers of some steps; those in ``alone`` stay alone."""
-    # Torch's kernels for many tensors take no DTensors with others; on GPUs they are what it chooses.
+    # What torch chooses on GPUs, kernels for many tensors, takes no DTensors beside others.
     optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9, foreach=False)
     found = []
     for n in range(steps):

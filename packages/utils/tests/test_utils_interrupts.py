@@ -18,7 +18,7 @@ from plait_utils.interrupts import (
 
 @pytest.fixture(autouse=True)
 def interrupted():
-    """Ctrl-C raises, also where who started the tests ignores it, as shells do in the background."""
+    """Ctrl-C raises, also in tests that a shell has started in the background, which ignore it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
