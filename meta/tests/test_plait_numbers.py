@@ -79,6 +79,27 @@ def test_a_branch_on_a_number_breaks_and_gets_it():
     assert {graph.outcome for graph in report.graphs} == {"compiled"}
 
 
+def branching(x):
+    number = x.norm().item()
+    return number * 2, x - 1 if number > 3 else x + number
+
+
+PROGRAMS = (clipped, several, filled, powers, written, branching)
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_numbers_of_gpus_are_read_between_parts(program, device, monkeypatch):
+    monkeypatch.setattr("plait_fx_passes.record.recorder.is_readable", lambda tensor: False)
+    compiled = plait.compile(program)
+    for scale in (0.1, 10.0, 0.1):
+        x = torch.full((5,), scale, device=device)
+        mine, other = x.clone(), x.clone()
+        torch.testing.assert_close(compiled(mine), program(other))
+        torch.testing.assert_close(mine, other)
+
+
 def test_a_step_that_reads_numbers_before_it_goes_backward_is_one_program():
     def training():
         torch.manual_seed(0)

@@ -6,8 +6,11 @@ import operator
 import pytest
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import DataDependentOutputException
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import plait_fx_passes as fx_passes
+from plait_utils.fake import FakeMode
 
 
 def traced(function, *inputs):
@@ -134,6 +137,27 @@ def test_the_element_of_a_tensor_is_a_number(name, dtype):
 def test_an_element_that_decides_is_refused(name):
     with pytest.raises(fx_passes.AtenTraceError):
         traced(lambda x, a: REFUSED[name](x, a.item()), torch.ones(2), torch.ones(()))
+
+
+KEPT = {
+    "returned": lambda x: (x + 1, x.sum().item()),
+    "computed with": lambda x: (x + 1, x.sum().item() * 2),
+    "taken": lambda x: x * x.sum().item(),
+}
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", KEPT)
+def test_elements_of_gpus_tensors_are_refused_where_sizes_are_open(name, device):
+    """Their graphs are run in parts, with what torch's own symbol stands for read between them."""
+    with FakeMode(shape_env=ShapeEnv()):
+        x = torch.empty(3, device=device)
+    if device == "cpu":
+        fx_passes.verify(traced(KEPT[name], x))
+        return
+    with pytest.raises(fx_passes.AtenTraceError) as caught:
+        traced(KEPT[name], x)
+    assert isinstance(caught.value.__cause__, DataDependentOutputException)
 
 
 FOLLOWED = {

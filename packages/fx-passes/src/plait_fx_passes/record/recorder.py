@@ -17,6 +17,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
     FakeTensor,
     FakeTensorMode,
 )
@@ -361,6 +362,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if func is _NUMBER and is_readable(cast(FakeTensor, fakes[0])):
             return NumberNode.of(self.emit(func, nodes, node_kwargs, None))
         value = fake_result(self.fake_mode, func, fakes, fake_kwargs)
+        if isinstance(value, torch.SymFloat):  # a symbol, which stands for no node of the graph
+            raise DataDependentOutputException(func)
         if not op_info(func).random:
             return self._register(func, nodes, node_kwargs, value)
         call = self._drawn_for or (func, nodes, node_kwargs)
