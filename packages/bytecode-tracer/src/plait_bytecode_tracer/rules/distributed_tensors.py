@@ -123,7 +123,7 @@ def _holds_placements(variable: Variable) -> bool:
     """Whether an argument is a placement or a sequence of such."""
     if isinstance(variable, SequenceVariable):
         return any(map(_holds_placements, variable.items))
-    value = variable.value if isinstance(variable, Known) else None
+    value: Any = variable.value if isinstance(variable, Known) else None
     held = value if type(value) in (tuple, list) else (value,)
     return any(is_placement_class(type(each)) for each in held)
 
