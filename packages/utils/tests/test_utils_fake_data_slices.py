@@ -43,6 +43,19 @@ def test_a_part_has_the_size_that_follows_from_its_places(name):
         assert {str(each.expr) for found in asserts for each in found} == assumed
 
 
+@pytest.mark.parametrize("place", [slice(1, None), slice(-2, None), slice(1, 4), slice(1, None, 2)])
+def test_a_part_of_a_number_of_elements_has_a_size_that_follows_from_it(place):
+    environment = make_environment(lambda guard: None)
+    with FakeMode(environment):
+        count = torch.empty((), dtype=torch.long).item()
+        made = torch.empty(count)[place]
+    size = formula(made.shape[0])
+    (symbol,) = size.free_symbols
+    assert str(symbol) == "u0"
+    for each in range(8):
+        assert size.subs(symbol, each) == len(range(each)[place])
+
+
 @pytest.mark.parametrize(("value", "fits"), [(7, True), (-3, True), (20, False), (-21, False)])
 def test_a_place_that_changes_is_guarded_to_lie_in_the_tensor(value, fits):
     environment = make_environment(lambda guard: None)

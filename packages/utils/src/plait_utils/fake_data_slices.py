@@ -18,9 +18,12 @@ from plait_utils.data_sizes import data_symbols, formula
 
 
 def part(x: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Any:
-    """`slice` from or to a place that depends on data: its size is a formula of the places."""
-    if not data_symbols([start, end]) or type(step) is not int or step < 1 or not x.dim():
+    """`slice` from or to a place that depends on data, or of as many elements: its size is a
+    formula of the places."""
+    if type(step) is not int or step < 1 or not x.dim():
         return NotImplemented
+    if not data_symbols([start, end]):
+        return _part_of_open(x, dim, start, end, step)
     axis, size = dim % x.dim(), x.shape[dim]
     first = 0 if start is None else _place(start, size)
     last = size if end is None or _is_endless(end) else _place(end, size)
@@ -32,6 +35,31 @@ def part(x: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: Any 
     offset = x.storage_offset() + first * steps[axis]
     sizes[axis], steps[axis] = length, steps[axis] * step
     return x.as_strided(sizes, steps, offset)
+
+
+def _part_of_open(x: Tensor, dim: int, start: Any, end: Any, step: int) -> Any:
+    """`x[1:]` of a number of elements that depends on data, of which torch 2.11's own rule gives
+    another number, of which nothing is known."""
+    from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+    axis, size = dim % x.dim(), x.shape[dim]
+    places = [0 if start is None else start, sys.maxsize if end is None else end]
+    if not data_symbols([size]) or any(type(each) is not int for each in places):
+        return NotImplemented
+    first, last = (_clipped(each, size) for each in places)
+    if guard_or_false(last >= first) or guard_or_false(first >= last):
+        return NotImplemented
+    sizes, steps = list(x.shape), list(x.stride())
+    offset = x.storage_offset() + first * steps[axis]
+    sizes[axis] = (torch.sym_max(last - first, 0) + step - 1) // step
+    steps[axis] *= step
+    return x.as_strided(sizes, steps, offset)
+
+
+def _clipped(place: int, size: Any) -> Any:
+    if place < 0:
+        return torch.sym_max(place + size, 0)
+    return size if _is_endless(place) else torch.sym_min(place, size)
 
 
 def padded(x: Tensor, pad: Sequence[Any], value: Any = 0) -> Any:
