@@ -51,15 +51,18 @@ def _part_of_open(x: Tensor, dim: int, start: Any, end: Any, step: int) -> Any:
         return NotImplemented
     sizes, steps = list(x.shape), list(x.stride())
     offset = x.storage_offset() + first * steps[axis]
-    sizes[axis] = (torch.sym_max(last - first, 0) + step - 1) // step
+    length = torch.sym_max(last - first, 0)  # type: ignore[no-untyped-call]  # torch's
+    sizes[axis] = (length + step - 1) // step
     steps[axis] *= step
     return x.as_strided(sizes, steps, offset)
 
 
 def _clipped(place: int, size: Any) -> Any:
     if place < 0:
-        return torch.sym_max(place + size, 0)
-    return size if _is_endless(place) else torch.sym_min(place, size)
+        return torch.sym_max(place + size, 0)  # type: ignore[no-untyped-call]  # torch's
+    if _is_endless(place):
+        return size
+    return torch.sym_min(place, size)  # type: ignore[no-untyped-call]  # torch's
 
 
 def padded(x: Tensor, pad: Sequence[Any], value: Any = 0) -> Any:
