@@ -37,7 +37,7 @@ from plait_utils import dataclass
 _KINDS = {kind.value: kind for kind in Kind}
 _ASKING = re.compile(
     r"_?(is|are|get|len|has|peek|top|current)_\w+|\w+_(enabled|available)|exception|"
-    r"default_devices|autocast_nesting"
+    r"default_devices|autocast_nesting|_cuda_getDeviceCount"
 )
 """Names of functions that guards of modes call: they tell something."""
 _ASKED_OF = ("torch", "plait_bytecode_tracer", "plait_utils", "sys")
