@@ -29,7 +29,7 @@ def works_with_others() -> bool:
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized():
         return True
-    return torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch has no types for it
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]  # torch has no types for it
 
 
 def _is_on_gpu(value: Any, depth: int) -> bool:
