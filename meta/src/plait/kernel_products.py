@@ -1,17 +1,17 @@
 """Call or kernel: products of matrices on GPUs, timed with what surrounds them.
 
-By rule products of GPUs are calls of torch's. With the option `triton.autotune` each product of a
-graph, together with what a kernel would compute with it, is built in both ways and run on tensors
-of its own sizes; the kernel in the blocks that are fastest there. Where it beats the call beyond
-doubt, by the same test as choices for single kernels, it takes its place. Products that are one
-kernel are timed once. The disk cache remembers what was found.
+By rule most products of GPUs are calls of torch's. With the option `triton.autotune` each product
+of a graph, together with what a kernel would compute with it, is built in both ways and run on
+tensors of its own sizes; the kernel in the blocks that are fastest there. Where it beats the call
+beyond doubt, by the same test as choices for single kernels, it takes its place. Products that are
+one kernel are timed once. The disk cache remembers what was found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from plait.codegen import Target
 from plait_utils import DiskCache, dataclass, get_logger, stable_hash
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _CALLS, _OWN = "calls", "own"
 _ALL = "*"
 """Stands for all products among the scheduler's options."""
+NOTHING_BY_RULE: Mapping[str, Any] = {"few_rows": 0, "point_convolutions": False}
+"""The scheduler's options with which no product is a kernel that is not named."""
 
 Builds = Callable[["Program"], Callable[..., object]]
 Times = Callable[[Mapping[str, Callable[[], object]]], Mapping[str, Sequence[float]]]
@@ -115,7 +117,7 @@ def choose_products(
     """
     from plait_scheduler import plan, product_pieces
 
-    planned = replace(planned, few_rows=0)
+    planned = replace(planned, **NOTHING_BY_RULE)
     whole = plan(loops, options=replace(planned, kernel_products=_ALL))
     found = []
     for piece in product_pieces(loops, whole):

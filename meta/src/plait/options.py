@@ -50,7 +50,12 @@ _NO_FUSION = tuple(
         *("fuse_mixtures", "inline_producers"),
     )
 )
-_STRICT_SCHEDULER = (("keep_wide", False), ("fuse_mixtures", False), ("few_rows", 0))
+_STRICT_SCHEDULER = (
+    ("keep_wide", False),
+    ("fuse_mixtures", False),
+    ("few_rows", 0),
+    ("point_convolutions", False),
+)
 """What the scheduler does not do where all rounding is eager's."""
 IN_BUCKETS = "gradient-buckets"
 """What cuts graphs under `DistributedDataParallel`; see `plait.buckets`."""

@@ -31,7 +31,12 @@ from plait.collectives import (
     written_last,
 )
 from plait.freezing import frozen
-from plait.kernel_products import TimedProducts, may_time_products, timed_products
+from plait.kernel_products import (
+    NOTHING_BY_RULE,
+    TimedProducts,
+    may_time_products,
+    timed_products,
+)
 from plait.late import Keeper, LateCompiler
 from plait.options import CompileOptions
 from plait.passes import before_grad, check_outputs, run_all, without_before_grad
@@ -442,7 +447,7 @@ def _generated(
         with stages.stage("tune"):
             products = timed_products(loops, planned, options)
             own = ",".join(name for each in products if each.is_own for name in each.names)
-            planned = replace(planned, kernel_products=own, few_rows=0)
+            planned = replace(planned, kernel_products=own, **NOTHING_BY_RULE)
     with stages.stage("schedule"):
         schedule = scheduler.plan(loops, options=planned, scratch=scratch)
     stages.keep(schedule=schedule)

@@ -320,3 +320,34 @@ def test_products_that_are_named_or_not_few_are_no_matter_of_the_rule() -> None:
     assert launches(plan(graph, options=replace(GPU, kernel_products="other"))) == 0
     assert launches(plan(graph, options=GPU)) == 1
     assert launches(plan(graph, options=SchedulerOptions())) == 0
+
+
+def convolved(function, *, window: int = 1, channels: int = 64, side: int = 64) -> Schedule:
+    """A convolution of images of bf16 with channels last, and what follows."""
+    x = draw(2, channels, side, side, kind="bf16").contiguous(**LAST)
+    w = draw(64, channels, window, window, kind="bf16", seed=1).contiguous(**LAST)
+    return plan(graph_of(function, x, w), options=GPU)
+
+
+def kernels_of(schedule: Schedule) -> list[str]:
+    """The products that are kernels by rule."""
+    return [e.first for e in schedule.decisions if e.kind is DecisionKind.PRODUCT and e.accepted]
+
+
+def test_convolutions_of_points_join_what_follows_by_rule() -> None:
+    made = convolved(lambda x, w: F.relu(F.conv2d(x, w)))
+    assert kernels_of(made) == ["convolution"]
+    assert launches(made) == 1
+    assert not kernels_of(convolved(lambda x, w: F.conv2d(x, w)))  # nothing follows
+    assert not kernels_of(convolved(lambda x, w: F.relu(F.conv2d(x, w)).sum(1), side=32))
+    assert not kernels_of(convolved(lambda x, w: F.relu(F.conv2d(x, w)), channels=72))
+    assert not kernels_of(convolved(lambda x, w: F.relu(F.conv2d(x, w, stride=2)), side=140))
+    assert not kernels_of(convolved(lambda x, w: F.relu(F.conv2d(x, w, padding=1)), window=3))
+
+
+def test_convolutions_whose_results_are_reduced_stay_calls() -> None:
+    def normed(x, w):
+        y = F.conv2d(x, w)
+        return F.relu(F.batch_norm(y, None, None, training=True))
+
+    assert not kernels_of(convolved(normed))

@@ -82,6 +82,14 @@ def obstacle_of(body: ExternCall, image: Layout, weight: Layout) -> str | None:
     return None
 
 
+def is_of_points(body: ExternCall, weight: Layout) -> bool:
+    """Whether each place of the result comes from the same place of the image alone."""
+    rank = len(weight.size) - 2
+    steps, pads = (_numbers(body.args[n], rank) for n in (3, 4))
+    taps = [each.as_int() for each in weight.size[2:]]
+    return steps == [1] * rank and pads == [0] * rank and taps == [1] * rank
+
+
 def terms_of(
     body: ExternCall, image: Layout, weight: Layout, place: Sequence[IndexExpr], element: Element
 ) -> tuple[tuple[Var, ...], Value, Value] | None:

@@ -67,6 +67,11 @@ class SchedulerOptions(Settings):
         "where kernel_products names none, products of matrices of 16 bits with so many rows and "
         "small weights are loops, and not calls: kernels of GPUs are faster there",
     )
+    point_convolutions: bool = setting(
+        False,
+        "where kernel_products names none, convolutions of 16 bits by windows of one point are "
+        "loops, if pointwise definitions alone read what they make: kernels of GPUs join these",
+    )
     max_sums: int = setting(-1, "most products of matrices that one kernel sums up; -1: any number")
     keep_wide: bool = setting(
         True, "compute chains of bf16 and f16 operators in f32, rounding what is stored"
@@ -145,6 +150,7 @@ def gpu_limits(processors: int = 132) -> dict[str, Any]:
         "fuse_mixtures": True,
         "max_head_size": 256,
         "few_rows": 32,
+        "point_convolutions": True,
         "max_sums": 2,
         "most_result_bytes": 1 << 40,
         "slice_bytes": 1 << 27,
