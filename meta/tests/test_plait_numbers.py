@@ -264,6 +264,65 @@ def test_what_is_decided_by_a_number_runs_in_parts(program):
     assert any("part" in name for name in names)
 
 
+def two_ways(x, w, v):
+    first = (x * w).abs() + 1
+    second = (first.sin() * v).abs() + 1
+    number = first.detach().mean().item()
+    return first**number, second**number
+
+
+def leaves():
+    w, v = torch.full((6,), 0.5), torch.full((6,), 2.0)
+    return torch.arange(6.0) - 2, w.requires_grad_(), v.requires_grad_()
+
+
+def gradients(program, losses):
+    """Gradients of leaves from some losses, and the hooks that were called."""
+    x, w, v = leaves()
+    called = set()
+    w.register_hook(lambda gradient: called.add("w"))
+    v.register_hook(lambda gradient: called.add("v"))
+    results = program(x, w, v)
+    sum(results[n].sum() for n in losses).backward()
+    return w.grad, v.grad, called
+
+
+@pytest.mark.parametrize("losses", [(0,), (1,), (0, 1)])
+def test_gradients_come_only_where_those_of_the_whole_do(losses):
+    compiled = plait.compile(two_ways)
+    *found, called = gradients(compiled, losses)
+    *expected, known = gradients(two_ways, losses)
+    torch.testing.assert_close(found, expected)
+    assert called == known
+    assert any("part" in graph.name for graph in plait.report(compiled).graphs)
+
+
+def test_results_that_parts_alone_see_have_one_backward():
+    def program(x, w, v):
+        first, second = two_ways(x, w, v)
+        return ((first.sum() + (second.cos() * first).sum()),)
+
+    compiled = plait.compile(program)
+    *found, called = gradients(compiled, (0,))
+    *expected, known = gradients(program, (0,))
+    torch.testing.assert_close(found, expected)
+    assert called == known
+    names = [graph.name for graph in plait.report(compiled).graphs if "backward" in graph.name]
+    assert len(names) == 2  # of each part one
+
+
+def test_what_the_program_differentiates_by_is_seen():
+    def program(x, w, v):
+        first = (x * w).abs() + 1
+        second = (first.sin() * v).abs() + 1
+        number = first.detach().mean().item()
+        loss = (first**number).sum() + (second**number).cos().sum()
+        return loss, *torch.autograd.grad(loss, [first, w], retain_graph=True)
+
+    found = plait.compile(program)(*leaves())
+    torch.testing.assert_close(found, program(*leaves()))
+
+
 def test_parts_are_compiled_under_the_autocast_of_the_whole():
     def program(x):
         with torch.autocast("cpu", torch.bfloat16):

@@ -9,11 +9,12 @@ parts: see `plait.buckets` and `plait.gpus`.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from plait.numbers import is_float
+from plait.pipeline import HIDDEN
 from plait.record import Runner
 from plait.switches import is_switch, kept_settings, key, switched_by, without_inference_mode
 from plait_utils import dataclass
@@ -54,6 +55,8 @@ def in_parts(
     if checks is None:
         return None
     needed = _needed_after(captured, steps)
+    reached = _reached(captured)
+    inside = {node for step in steps if isinstance(step, Part) for node in step.nodes}
     runs: list[_Run] = []
     for number, (step, check) in enumerate(zip(steps, checks, strict=True)):
         if isinstance(step, Part):
@@ -61,6 +64,9 @@ def in_parts(
             if program is None:
                 return None
             part, given, results = program
+            if _is_hidden(results, reached, inside):
+                for placeholder in part.graph.find_nodes(op="placeholder"):
+                    placeholder.meta[HIDDEN] = True
             runs.append(_Run(compile_part(part, number), given, results, check))
         else:
             call = _computed(step, _switched(steps[:number]))
@@ -305,6 +311,29 @@ def _program(
     graph.output(tuple(copies[node] for node in results))
     made = fx.GraphModule(captured, graph, type(captured).__name__)
     return made, tuple(outside), results
+
+
+def _reached(captured: fx.GraphModule) -> dict[fx.Node, int]:
+    """The outputs, as bits, from which a gradient comes to each node that needs one."""
+    (output,) = captured.graph.find_nodes(op="output")
+    given = dict.fromkeys(output.all_input_nodes)
+    bits = {node: 1 << number for number, node in enumerate(given)}
+    found: dict[fx.Node, int] = {}
+    for node in reversed(captured.graph.nodes):
+        if _needs_gradient(node.meta.get("val")):
+            found[node] = bits.get(node, 0)
+            for user in node.users:
+                found[node] |= found.get(user, 0)
+    return found
+
+
+def _is_hidden(
+    results: Sequence[fx.Node], reached: Mapping[fx.Node, int], inside: Collection[fx.Node]
+) -> bool:
+    """Whether parts alone see the results that need gradients, and all get theirs or none does."""
+    needing = [node for node in results if node in reached]
+    seen = all(user in inside for node in needing for user in node.users)
+    return seen and len({reached[node] for node in needing}) == 1
 
 
 def _is_number(node: fx.Node) -> bool:

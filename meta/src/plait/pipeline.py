@@ -55,6 +55,10 @@ if TYPE_CHECKING:
     from plait_fx_passes import AtenGraph, JointGraph, Known, Partition, Piece, WaypointError
     from plait_scheduler import Program
 
+HIDDEN = "hidden_results"
+"""Under which the placeholders of a part of a graph note that other parts alone are given its
+results."""
+
 
 def compile_graph(
     captured: fx.GraphModule,
@@ -251,6 +255,8 @@ def compile_training_graph(
         return _compiled(step, captured, stages, target, options)
 
     joint = recorded.replace_graph(_improved(recorded.flat(), stages, options).graph)
+    if any(HIDDEN in node.meta for node in captured.graph.find_nodes(op="placeholder")):
+        joint = joint.hidden()
     if known is not None:
         joint = known.used_in(joint)
     joint = with_kept_attention(joint, stages, options)

@@ -23,7 +23,9 @@ class Group:
     edges: tuple[tuple[int, int], ...]
 
 
-def groups_of(flow: Flow, passed: Sequence[Passed], copies: Mapping[int, int]) -> tuple[Group, ...]:
+def groups_of(
+    flow: Flow, passed: Sequence[Passed], copies: Mapping[int, int], *, together: bool = False
+) -> tuple[Group, ...]:
     """The groups, each after those whose results it passes; then those that reach most first:
     nodes that are made first run last.
 
@@ -31,11 +33,13 @@ def groups_of(flow: Flow, passed: Sequence[Passed], copies: Mapping[int, int]) -
         flow: of the program.
         passed: the outputs that gradients pass.
         copies: inputs of which a node gets a copy, too, each with the place of that.
+        together: whether one node has all results.
     """
     tangents: dict[tuple[frozenset[int], tuple[int, ...]], list[int]] = {}
     for tangent, inputs in enumerate(flow.reached):
         through = tuple(n for n, each in enumerate(passed) if tangent in each.tangents)
-        tangents.setdefault((inputs, through), []).append(tangent)
+        reached = frozenset().union(*flow.reached) if together else inputs
+        tangents.setdefault((reached, through), []).append(tangent)
     order = sorted(tangents, key=lambda kind: (len(kind[1]), -len(kind[0]), tangents[kind]))
     return tuple(
         Group(

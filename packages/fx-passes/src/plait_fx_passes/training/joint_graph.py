@@ -35,7 +35,8 @@ class JointGraph:
     ``saved_results`` the results of which it saves the memory, in the same way, and None where
     torch does not tell. ``read`` lists the inputs that its backward reads, whether it saves them
     or a function of the user's keeps them.
-    ``passed`` lists the outputs that gradients of other results pass.
+    ``passed`` lists the outputs that gradients of other results pass. ``is_hidden`` says that
+    programs alone see the results, as of a part of a graph: all belong to one node.
     """
 
     program: AtenGraph
@@ -50,6 +51,7 @@ class JointGraph:
     saved_results: tuple[tuple[int, frozenset[int]], ...] | None = None
     read: tuple[tuple[int, frozenset[int]], ...] = ()
     passed: tuple[Passed, ...] = ()
+    is_hidden: bool = False
 
     @property
     def graph(self) -> fx.Graph:
@@ -74,6 +76,10 @@ class JointGraph:
             outputs=tuple(Computed(index) for index in range(results)),
             mutations=() if self.tangents else self.program.mutations,
         )
+
+    def hidden(self) -> JointGraph:
+        """The same where programs alone see the results."""
+        return dataclasses.replace(self, passed=(), is_hidden=True)
 
     def replace_graph(self, graph: fx.Graph) -> JointGraph:
         """The same around another graph with equal placeholders and results."""

@@ -87,7 +87,7 @@ def autograd_node(
 
     note_hooks(CompiledProgram)
     copies = {n: inputs + place for place, n in enumerate(remembering.copied)}
-    groups = groups_of(plan.flow, plan.passed, copies)
+    groups = groups_of(plan.flow, plan.passed, copies, together=plan.is_hidden)
     nodes = None
     if len(groups) > 1 or plan.passed:
         outputs, shown = _passed_outputs(plan, places)

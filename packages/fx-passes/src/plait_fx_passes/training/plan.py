@@ -35,8 +35,8 @@ class TrainingPlan:
 
     Of the graph of ``program`` only the numbers of placeholders and results count, and the sizes of
     the former where they are symbolic; ``result_count``, ``tangents``, ``gradients``, ``random``,
-    ``flow``, ``begins_without_gradients``, ``tells_apart`` and ``passed`` are those of the joint
-    graph, ``saved`` that of the partition.
+    ``flow``, ``begins_without_gradients``, ``tells_apart``, ``passed`` and ``is_hidden`` are those
+    of the joint graph, ``saved`` that of the partition.
     """
 
     program: AtenGraph
@@ -48,6 +48,7 @@ class TrainingPlan:
     begins_without_gradients: bool
     tells_apart: bool
     passed: tuple[Passed, ...]
+    is_hidden: bool
     saved: tuple[Saved, ...]
     forward_count: int
     """How many results the forward has, those that only the backward needs among them."""

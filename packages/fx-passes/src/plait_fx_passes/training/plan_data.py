@@ -22,7 +22,16 @@ if TYPE_CHECKING:
 
 _PLAIN = (
     *("result_count", "tangents", "gradients", "random", "flow", "begins_without_gradients"),
-    *("tells_apart", "passed", "saved", "forward_count", "backward_count", "used", "unsaved"),
+    *(
+        "tells_apart",
+        "passed",
+        "is_hidden",
+        "saved",
+        "forward_count",
+        "backward_count",
+        "used",
+        "unsaved",
+    ),
     *("open_inputs", "lines", "scratch", "communicates", "apart", "autocast"),
 )
 _PLACES = ("unwritten", "written", "results")

@@ -46,6 +46,7 @@ def plan_of(joint: JointGraph, parts: Partition) -> TrainingPlan:
         begins_without_gradients=joint.begins_without_gradients,
         tells_apart=joint.tells_apart,
         passed=joint.passed,
+        is_hidden=joint.is_hidden,
         saved=parts.saved,
         forward_count=len(parts.forward.results),
         backward_count=len(parts.backward.results),
