@@ -30,6 +30,7 @@ from plait_ir_lowering import (
 from plait_scheduler import (
     Access,
     ArenaStorage,
+    CopyBack,
     ExternStorage,
     Free,
     InputStorage,
@@ -179,6 +180,22 @@ def test_a_temporary_takes_over_what_an_external_call_made() -> None:
     early.insert(early.index(Free(first.buffer)), Free(made.buffer))
     with pytest.raises(ProgramError, match="in the memory of"):
         verify_program(replace(program, steps=tuple(early)))
+
+
+def test_what_is_copied_to_an_input_keeps_the_memory_of_a_call_until_then() -> None:
+    b = Builder()
+    x, w = b.input(torch.randn(16, 16)), b.input(torch.randn(16, 16))
+    call = [TensorRef(x.buffer), as_index(0)]
+    made = b.extern("aten::tril", "", call, x.value.tril(), out=False)
+    first = b.unary("exp", made)
+    graph = b.graph(b.mm(b.mm(first, w), w), mutations=[(w.buffer, TensorRef(first.buffer))])
+    program = plan(graph, options=SchedulerOptions(write_in_place=False)).program
+    verify_program(program)
+    storage = {p.name: p.storage for p in program.buffers}
+    assert storage[first.buffer] == SharedStorage(made.buffer)
+    steps = list(program.steps)
+    copied = next(n for n, step in enumerate(steps) if isinstance(step, CopyBack))
+    assert steps.index(Free(made.buffer)) > steps.index(Free(first.buffer)) > copied
 
 
 def test_small_results_share_the_kernels_of_temporaries() -> None:

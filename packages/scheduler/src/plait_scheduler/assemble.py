@@ -181,7 +181,6 @@ class _Assembly:
                 work += [] if step is None else [step]
             steps += work
             steps += [Free(name) for name in self._dying(number) if name not in self.scratch]
-        steps = self._freed_together(steps)
         arena = self._place(first)
         steps += [
             CopyBack(name, source)
@@ -190,7 +189,7 @@ class _Assembly:
         ]
         last = (self.copied - self.in_place.keys()) | self.until_the_end
         steps += [Free(name) for name in first if name in last]
-        steps.append(Return(self.graph.outputs))
+        steps = [*self._freed_together(steps), Return(self.graph.outputs)]
         names = [b.name for b in self.graph.inputs] + list(first)
         return self._finished(names, steps, arena)
 
