@@ -145,11 +145,16 @@ def test_a_result_takes_over_a_dying_temporary() -> None:
     assert memory_report(run(b, y).program).peak.as_int() == 4 * 16 * 16 * 4
 
 
+def _triangle(b: Builder, x: T) -> T:
+    """What an external call makes, in memory of its own."""
+    call = [TensorRef(x.buffer), as_index(0)]
+    return b.extern("aten::tril", "", call, x.value.tril(), out=False)
+
+
 def test_a_result_takes_over_what_an_external_call_made() -> None:
     b = Builder()
     x = b.input(torch.randn(16, 16))
-    call = [TensorRef(x.buffer), as_index(0)]
-    made = b.extern("aten::tril", "", call, x.value.tril(), out=False)
+    made = _triangle(b, x)
     y = b.unary("exp", made)
     program = run(b, y, options=HAND_OUT).program
     storage = {p.name: p.storage for p in program.buffers}
@@ -164,8 +169,7 @@ def test_a_result_takes_over_what_an_external_call_made() -> None:
 def test_a_temporary_takes_over_what_an_external_call_made() -> None:
     b = Builder()
     x, w = b.input(torch.randn(16, 16)), b.input(torch.randn(16, 16))
-    call = [TensorRef(x.buffer), as_index(0)]
-    made = b.extern("aten::tril", "", call, x.value.tril(), out=False)
+    made = _triangle(b, x)
     first = b.unary("exp", made)
     second = b.binary("add", b.unary("sin", first), b.mm(first, w))
     program = run(b, b.mm(b.mm(second, w), w)).program
@@ -185,8 +189,7 @@ def test_a_temporary_takes_over_what_an_external_call_made() -> None:
 def test_what_is_copied_to_an_input_keeps_the_memory_of_a_call_until_then() -> None:
     b = Builder()
     x, w = b.input(torch.randn(16, 16)), b.input(torch.randn(16, 16))
-    call = [TensorRef(x.buffer), as_index(0)]
-    made = b.extern("aten::tril", "", call, x.value.tril(), out=False)
+    made = _triangle(b, x)
     first = b.unary("exp", made)
     graph = b.graph(b.mm(b.mm(first, w), w), mutations=[(w.buffer, TensorRef(first.buffer))])
     program = plan(graph, options=SchedulerOptions(write_in_place=False)).program

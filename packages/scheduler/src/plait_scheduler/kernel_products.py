@@ -116,11 +116,13 @@ def _chosen(graph: Graph, maker: _Maker, options: SchedulerOptions) -> frozenset
     if options.kernel_products:
         return frozenset(name.strip() for name in options.kernel_products.split(","))
     products = [definition for definition in graph.definitions if is_product(definition)]
-    chosen = {each.buffers[0].name for each in products if maker.has_few_rows(each)}
-    of_points = [each for each in products if options.point_convolutions and maker.is_large(each)]
-    return frozenset(
-        chosen | (_pointwise_read(graph) & {b.name for d in of_points for b in d.buffers})
-    )
+    few = {each.buffers[0].name for each in products if maker.has_few_rows(each)}
+    of_points = {
+        each.buffers[0].name
+        for each in products
+        if options.point_convolutions and maker.is_point_convolution(each)
+    }
+    return frozenset(few | (of_points and of_points & _pointwise_read(graph)))
 
 
 def _pointwise_read(graph: Graph) -> set[str]:
@@ -160,8 +162,9 @@ class _Maker:
             return False
         return layouts[1].numel.as_int() <= _SMALL_WEIGHT and all(map(_has_rows, layouts))
 
-    def is_large(self, definition: Definition) -> bool:
-        """Whether a call is a convolution of many points, each with whole blocks of channels."""
+    def is_point_convolution(self, definition: Definition) -> bool:
+        """Whether a call is a convolution by windows of one point, of many such and whole blocks of
+        channels, in 16 bits."""
         body = definition.body
         assert isinstance(body, ExternCall)
         if body.op != CONVOLUTION:
