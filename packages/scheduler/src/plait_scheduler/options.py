@@ -144,6 +144,7 @@ def gpu_limits(processors: int = 132) -> dict[str, Any]:
         "split_points": 4 * processors,
         "min_split_elements": 1 << 15,
         "longest_chunk": 1 << 14,
+        "run_together": False,
         "attention_operands": True,
         "attention_spans": True,
         "attention_sums": True,
