@@ -20,7 +20,7 @@ from plait_scheduler.domains import (
     same_place,
     solve,
 )
-from plait_scheduler.nodes import Node, ScanKind, keeps_order, work_of
+from plait_scheduler.nodes import AlongRow, Node, keeps_order, work_of
 from plait_utils import dataclass
 
 
@@ -40,7 +40,7 @@ class Member:
     def coordinates(self) -> Coordinates:
         """Where in its buffer the node's result goes."""
         outer = self.values[: len(self.node.ranges)]
-        if isinstance(self.node.kind, ScanKind):
+        if isinstance(self.node.kind, AlongRow):
             place = self.node.kind.axis
             return (*outer[:place], self.values[-1], *outer[place:])
         return outer
@@ -59,7 +59,7 @@ class Group:
     """Where each buffer is written; None: at computed coordinates."""
     operations: int
     is_reduction: bool
-    """Whether rows are combined or scanned, so that there are inner variables."""
+    """Whether rows are combined, scanned or sorted, so that there are inner variables."""
     is_scatter: bool
 
     @property
