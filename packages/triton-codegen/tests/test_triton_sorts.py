@@ -9,6 +9,7 @@ import torch
 import triton_kernels as kernels
 from triton_checks import DEVICE, gpu_program, reference, run
 
+from plait_scheduler import parse_kernel
 from plait_triton_codegen import (
     Tile,
     TritonExecutable,
@@ -166,6 +167,21 @@ def test_blocks_of_any_size(tile, first):
     x = torch.randint(-(2**62), 2**62, (7, 13))
     for ours, theirs in zip(run(kernel, x, tile=tile), reference(kernel, x), strict=True):
         assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("words", ["", "first 3 "])
+@pytest.mark.parametrize("rows", [1, 5, 300])
+def test_as_many_rows_as_a_call_gives(words, rows):
+    kernel = parse_kernel(f"""\
+kernel k(p0: read i32[n, 9], p1: write i32[n, {3 if words else 9}]) sizes(n)
+  for i0: n inner r0: 9
+    sort t0 = {words}p0[i0, r0]
+    inner {words}store p1[i0, r0] = %t0
+""")
+    x = torch.randint(-50, 50, (rows, 9), dtype=torch.int32)
+    found, known = run(kernel, x, sizes=[rows]), reference(kernel, x, sizes=[rows])
+    assert torch.equal(found[0], known[0])
+    assert torch.equal(found[0], x.sort(1).values[:, : found[0].shape[1]])
 
 
 def test_short_rows_share_a_program_and_long_ones_have_several_warps():

@@ -406,7 +406,10 @@ def least_of_rows(value, count: tl.constexpr):
     What is sorted is half of what is left, merge by merge (A. Shanbhag et al.: Efficient Top-K
     Query Processing on Massively Parallel Hardware, 2018).
     """
-    least = ~tl.topk(~value, count)
+    if count == 1:
+        least = tl.min(value, 1, keep_dims=True)
+    else:
+        least = ~tl.topk(~value, count)
     times: tl.constexpr = value.shape[1] // count
     again = tl.broadcast_to(least[:, None, :], [value.shape[0], times, count])
     return tl.reshape(again, [value.shape[0], value.shape[1]])

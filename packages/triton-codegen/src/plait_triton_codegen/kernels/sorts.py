@@ -28,7 +28,7 @@ def sorted_line(sort: Sort, writer: ValueWriter, block: Callable[[Term], str], r
     text = block(Term(f"{term.grouped()}.to({TRITON_DTYPES[dtype]})", term.axes))
     if "r" in writer.masks:
         text = f"tl.where({writer.masks['r']}, {text}, {_LARGEST[dtype]})"
-    count = rblock if sort.first is None else power_of_two(max(sort.first, 2))
+    count = rblock if sort.first is None else power_of_two(sort.first)
     if count >= rblock:
         return f"{sort.name} = device.sorted_rows({text})"
     return f"{sort.name} = device.least_of_rows({text}, {count})"
