@@ -130,13 +130,79 @@ def test_the_least_of_rows_take_in_what_computes_them():
     assert kernel_work(kernel).bytes_written == 6 * (3 * 4 + 3 * 8 + 8 * 4)
 
 
-def test_what_sums_the_least_waits_for_them():
-    text = LEAST.replace(
-        "  return s, t, y",
-        "  define z: i32[6] on cpu\n"
-        "    reduce sum for i0: 6 over r0: 3 = s[i0, r0]\n  return s, t, y, z",
+def followed(*definitions: str, results: str) -> str:
+    """The least of rows, and what is computed of them."""
+    own = "".join(f"  define {each}\n" for each in definitions)
+    return LEAST.replace("  return s, t, y", f"{own}  return s, t, {results}")
+
+
+@pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])
+def test_what_follows_the_least_is_in_their_kernel(kind):
+    text = followed(
+        f"z: i32[6] on cpu\n    reduce {kind} for i0: 6 over r0: 3 = s[i0, r0]",
+        "w: i32[6, 3] on cpu\n    for i0: 6, i1: 3 = sub(s[i0, i1], z[i0])",
+        "v: i32[6] on cpu\n    for i0: 6 = neg(z[i0])",
+        results="w, v, y",
     )
-    program_of(text, torch.randint(-50, 50, (6, 8), dtype=torch.int32), kernels=2)
+    x = torch.randint(-50, 50, (6, 8), dtype=torch.int32)
+    (kernel,) = program_of(text, x, kernels=1).kernels
+    firsts = [s.first for s in kernel.statements if isinstance(s, Store)]
+    assert sorted(firsts, key=str) == [3, 3, 3, None, None]
+
+
+def test_the_least_in_one_row_are_followed_too():
+    text = followed(
+        "f: i32[18] on cpu\n    for i0: 18 = add(s[i0 // 3, i0 % 3], i32(1))", results="f"
+    )
+    program_of(text, torch.randint(-50, 50, (6, 8), dtype=torch.int32), kernels=1)
+
+
+WAITING = {
+    "what it reads along the row": (
+        "w: i32[6, 3] on cpu\n    for i0: 6, i1: 3 = sub(s[i0, i1], b[i1])",
+        2,
+    ),
+    "what it reads at computed places": (
+        "w: i32[6, 3] on cpu\n    for i0: 6, i1: 3 = b[checked(to(abs(t[i0, i1]), i64), 300)]",
+        2,
+    ),
+    "what it reads at other places": (
+        "w: i32[6, 3] on cpu\n    for i0: 6, i1: 3 = neg(s[i0, -i1 + 2])",
+        2,
+    ),
+    "a scan": (
+        "w: i32[6, 3] on cpu\n    scan i1 carry i32 for i0: 6, i1: 3 join add(%a0, %b0) give %a0"
+        " = s[i0, i1]",
+        2,
+    ),
+    "a sort": (
+        "w: i32[6, 3] on cpu\n    sort i1 of i32 for i0: 6, i1: 3 give %sorted = neg(s[i0, i1])",
+        2,
+    ),
+    "a position": ("w: i64[6] on cpu\n    reduce argmax for i0: 6 over r0: 3 = abs(s[i0, r0])", 2),
+    "nothing": ("w: i32[6, 3] on cpu\n    for i0: 6, i1: 3 = sub(s[i0, i1], b[i0])", 1),
+}
+
+
+@pytest.mark.parametrize("why", WAITING)
+def test_what_waits_for_the_least(why):
+    definition, kernels = WAITING[why]
+    text = followed(definition, results="w").replace(
+        "  input x", "  input b: i32[300] on cpu\n  input x"
+    )
+    b = torch.randint(-50, 50, (300,), dtype=torch.int32)
+    program_of(text, b, torch.randint(-50, 50, (6, 8), dtype=torch.int32), kernels=kernels)
+
+
+def test_the_least_by_several_counts():
+    text = followed(
+        "p: i32[6, 2] on cpu\n    sort i1 of i32 for i0: 6, i1: 8 give %sorted = d[i0, i1]",
+        "q: i32[6] on cpu\n    reduce sum for i0: 6 over r0: 2 = p[i0, r0]",
+        "z: i32[6] on cpu\n    reduce sum for i0: 6 over r0: 3 = s[i0, r0]",
+        "w: i32[6, 2] on cpu\n    for i0: 6, i1: 2 = sub(mul(p[i0, i1], q[i0]), z[i0])",
+        results="w",
+    )
+    program_of(text, torch.randint(-50, 50, (6, 8), dtype=torch.int32), kernels=1)
 
 
 def test_one_is_chosen_along_rows_that_lie_in_pieces():

@@ -132,14 +132,30 @@ def test_nothing_is_done_without_rows(cache):
 
 
 def routed(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weights of the likeliest experts, which add up to 1."""
     weights, experts = x.softmax(-1).topk(4)
-    return weights, experts
+    return weights / weights.sum(-1, keepdim=True), experts
 
 
-def test_what_is_ranked_is_computed_in_the_kernel(cache):
+def routed_by_scores(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    scores, experts = x.topk(3)
+    return scores.softmax(-1), experts
+
+
+def routed_to_one(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    weights, experts = x.sigmoid().topk(1)
+    return weights * 2, experts
+
+
+@pytest.mark.parametrize(
+    ("function", "launches"), [(routed, 1), (routed_by_scores, 1), (routed_to_one, 2)]
+)
+def test_what_is_around_top_k_is_in_its_kernel(cache, function, launches):
     x = torch.randn(9, 40)
-    weights, experts = build(gpu_program(routed, x), cache=cache)(x.to(DEVICE))
-    expected = routed(x)
+    executable = build(gpu_program(function, x), cache=cache)
+    assert executable.metadata["launches"] == launches
+    assert executable.metadata["torch kernels"] == 0
+    (weights, experts), expected = executable(x.to(DEVICE)), function(x)
     torch.testing.assert_close(weights.cpu(), expected[0])
     assert torch.equal(experts.cpu(), expected[1])
 

@@ -36,6 +36,7 @@ from plait_ir_lowering import (
     rewrite,
 )
 from plait_scheduler.domains import Substitution, move
+from plait_scheduler.first_points import at_first_points
 from plait_scheduler.groups import Group, Member
 from plait_scheduler.loops import AccessCost, Loops, canonical, simplify_loops
 from plait_scheduler.nodes import AlongRow, Node, ScanKind, SortKind, keeps_order
@@ -184,6 +185,8 @@ class _Draft:
         elif isinstance(node.kind, SortKind):
             value = self._sorted(node, node.kind, value)
         elif node.kind is not None:
+            if member.first is not None:
+                value = at_first_points(value, node.kind, self.loops.inner, member.first)
             key = (node.kind, value)
             if key not in self.reductions:
                 self.statements.append(Reduce(node.name, node.kind, value))
@@ -198,7 +201,8 @@ class _Draft:
             along = isinstance(node.kind, AlongRow)
             whole = along or (node.kind is None and self._is_inner(member))
             domain = Domain.INNER if whole else Domain.OUTER
-            first = node.kind.first if isinstance(node.kind, SortKind) else None
+            first = node.kind.first if isinstance(node.kind, SortKind) else member.first
+            first = first if whole else None
             self.statements.append(Store(node.name, index, domain, value, first=first))
 
     def _scanned(self, node: Node, kind: ScanKind, value: Value) -> Value:
