@@ -169,6 +169,12 @@ class CompileOptions(Settings):
         "these are measured to be faster than a call of torch's",
         env="PLAIT_OWN_PRODUCTS",
     )
+    sort_kernels: bool = setting(
+        True,
+        "on GPUs, sort short rows, and find the largest of their elements, by kernels of plait's "
+        "own; of equal elements the first come first",
+        env="PLAIT_SORT_KERNELS",
+    )
     cuda_graphs: bool = setting(
         False,
         "on GPUs, record what a program launches as a CUDA graph, and launch it as one",
@@ -242,6 +248,7 @@ class CompileOptions(Settings):
         own = {
             "exact": self.is_strict,
             "own_products": self.own_products,
+            "sort_kernels": self.sort_kernels,
             "deterministic": torch.are_deterministic_algorithms_enabled(),
         }
         return LoweringOptions(**{**own, **chosen})

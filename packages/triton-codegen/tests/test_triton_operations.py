@@ -172,6 +172,14 @@ def test_casts_match_torch(source: DType, target: DType) -> None:
     torch.testing.assert_close(got, expected, rtol=rtol, atol=1e-9, equal_nan=True)
 
 
+@pytest.mark.parametrize("target", [DType.f32, DType.u8, DType.i64], ids=str)
+def test_bits_are_flipped_before_they_are_cast(target: DType) -> None:
+    x = torch.tensor([0, 1, -1, 77, -100], dtype=torch.int32)
+    flipped = Op("bitwise_not", [Load("p0", [Var("i0", 5).expr], DType.i32)])
+    (got,) = run(pointwise(Op("to", [flipped], target), [DType.i32], 5), x)
+    assert torch.equal(got, (~x).to(to_torch_dtype(target)))
+
+
 @pytest.mark.parametrize(
     ("source", "target"),
     [

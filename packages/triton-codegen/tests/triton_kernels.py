@@ -173,6 +173,22 @@ kernel running_sum(p0: read {shape}, p1: write {shape})
 """)
 
 
+def sorted_keys(
+    rows: int, columns: int, dtype: str = "i64", *, first: int | None = None, down: bool = False
+) -> Kernel:
+    """Integers of rows, or columns, in ascending order; all or the first."""
+    kept = columns if first is None else first
+    at = "r0, i0" if down else "i0, r0"
+    shapes = ([columns, rows], [kept, rows]) if down else ([rows, columns], [rows, kept])
+    words = "" if first is None else f"first {first} "
+    return parse_kernel(f"""\
+kernel sorted_keys(p0: read {dtype}{shapes[0]}, p1: write {dtype}{shapes[1]})
+  for i0: {rows} inner r0: {columns}
+    sort t0 = {words}p0[{at}]
+    inner {words}store p1[{at}] = %t0
+""")
+
+
 def running_maximum(rows: int, columns: int) -> Kernel:
     """The largest so far, and where it is: two values are carried."""
     shape = [rows, columns]

@@ -9,6 +9,7 @@ from plait_ir_lowering.external import external_ops
 from plait_ir_lowering.ir.dtypes import DTYPES, DType
 from plait_ir_lowering.ir.graph import (
     SCORE,
+    SORTED,
     Attention,
     Body,
     Buffer,
@@ -26,6 +27,7 @@ from plait_ir_lowering.ir.graph import (
     Reduction,
     Scan,
     Scatter,
+    Sort,
     TensorRef,
     product_name,
     row_major,
@@ -100,7 +102,7 @@ if TYPE_CHECKING:
         split_commas,
     )
     from plait_ir_lowering.verifier import verify
-    from plait_ir_lowering.verify_scans import scan_problem
+    from plait_ir_lowering.verify_scans import scan_problem, sort_problem
 else:
     __getattr__ = late_exports(
         __name__,
@@ -120,7 +122,7 @@ else:
                 "split_commas",
             ),
             "plait_ir_lowering.verifier": ("verify",),
-            "plait_ir_lowering.verify_scans": ("scan_problem",),
+            "plait_ir_lowering.verify_scans": ("scan_problem", "sort_problem"),
         },
     )
 
@@ -128,6 +130,7 @@ __all__ = [
     "DTYPES",
     "OPS",
     "SCORE",
+    "SORTED",
     "Atom",
     "Attention",
     "Body",
@@ -166,6 +169,7 @@ __all__ = [
     "Scan",
     "Scatter",
     "ScatterKind",
+    "Sort",
     "Sym",
     "TensorRef",
     "TypeMismatchError",
@@ -212,6 +216,7 @@ __all__ = [
     "row_major",
     "scan_problem",
     "score_dtype",
+    "sort_problem",
     "split_commas",
     "stride_of",
     "substitute",

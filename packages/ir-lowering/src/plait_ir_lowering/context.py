@@ -46,6 +46,8 @@ class LoweringOptions:
     onednn_products: bool | None = None
     """Large products of float32 matrices call oneDNN, not MKL, on CPUs; None does so where it is
     faster on this machine; see `rules/onednn_products.py`."""
+    sort_kernels: bool = True
+    """Sorts and top-k of short rows become kernels on GPUs; see `rules/sorted_rows.py`."""
     deterministic: bool = False
     """What is combined at computed places on GPUs, in any order, stays a call of ATen, which obeys
     `torch.use_deterministic_algorithms`."""

@@ -16,6 +16,7 @@ from plait_ir_lowering.errors import LoopIRError
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.graph import (
     SCORE,
+    SORTED,
     Attention,
     Buffer,
     Device,
@@ -30,6 +31,7 @@ from plait_ir_lowering.ir.graph import (
     Reduction,
     Scan,
     Scatter,
+    Sort,
     TensorRef,
     product_name,
 )
@@ -83,6 +85,8 @@ def interpret(graph: Graph, inputs: Sequence[Tensor]) -> tuple[object, ...]:
                 run.store(definition.buffers[0], _combine(kind, elements, len(ranges)))
             case Scan():
                 run.store(definition.buffers[0], run.scan(definition.body))
+            case Sort():
+                run.store(definition.buffers[0], run.sort(definition.body, definition.buffers[0]))
             case Scatter():
                 run.store(definition.buffers[0], _scattered(run, definition.body))
             case Attention():
@@ -228,6 +232,14 @@ class _Run:
                 known = dict(zip(carried("a", dtypes), state, strict=True))
             found.append(self._joined(body.result, known).expand(element[0].shape))
         return torch.stack(found, place)
+
+    def sort(self, body: Sort, buffer: Buffer) -> Tensor:
+        """The results of the least integers along the axis."""
+        place = body.ranges.index(body.axis)
+        kept = buffer.layout.size[place].as_int()
+        least = self.at_all(body.value, body.ranges).sort(place).values.narrow(place, 0, kept)
+        found = self._joined(body.result, {Local(SORTED, body.value.dtype): least})
+        return found.expand(least.shape)
 
     def attention(self, body: Attention) -> tuple[Tensor, Tensor]:
         """All scores at once, then their softmax; and the logarithms of its sums."""

@@ -9,6 +9,7 @@ from plait_ir_lowering.errors import LoopIRError
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.graph import (
     SCORE,
+    SORTED,
     Attention,
     Buffer,
     Definition,
@@ -22,6 +23,7 @@ from plait_ir_lowering.ir.graph import (
     Reduction,
     Scan,
     Scatter,
+    Sort,
     TensorRef,
     product_name,
 )
@@ -50,7 +52,7 @@ from plait_ir_lowering.verify_layouts import (
     output_problem,
     write_problem,
 )
-from plait_ir_lowering.verify_scans import foreign_problem, scan_problem
+from plait_ir_lowering.verify_scans import foreign_problem, scan_problem, sort_problem
 from plait_utils import dataclass
 
 
@@ -128,6 +130,8 @@ class _Checker:
             case Scan():
                 self._check_ranges(definition, definition.body.ranges)
                 self._check_scan(definition, definition.body)
+            case Sort():
+                self._check_sort(definition, definition.body)
             case Scatter():
                 self._check_scatter(definition, definition.body)
             case Attention():
@@ -164,6 +168,26 @@ class _Checker:
             problem = f"a {body.result.dtype} result for a {definition.buffers[0].dtype} buffer"
         if problem is not None:
             raise self.error(definition, problem)
+
+    def _check_sort(self, definition: Definition, body: Sort) -> None:
+        if body.axis not in body.ranges:
+            raise self.error(definition, f"{body.axis.name} is sorted along but is no loop")
+        (buffer, *others) = definition.buffers
+        size, place = buffer.layout.size, body.ranges.index(body.axis)
+        if others or len(size) != len(body.ranges):
+            raise self.error(definition, "a sort defines a buffer with a dimension for each loop")
+        kept = Var(body.axis.name, size[place])
+        whole, within = body.axis.extent, is_below(size[place], body.axis.extent + 1)
+        if not (size[place] is whole or within):
+            raise self.error(definition, f"{size[place]} of {whole} elements are kept")
+        self._check_ranges(definition, [kept if v is body.axis else v for v in body.ranges])
+        self._check_value(definition, body.value, body.ranges, body.value.dtype)
+        problem = sort_problem(body.value)
+        if problem is None:
+            problem = foreign_problem(body.result, (Local(SORTED, body.value.dtype),))
+        if problem is None and body.result.dtype is not buffer.dtype:
+            problem = f"a {body.result.dtype} result for a {buffer.dtype} buffer"
+        self.require(problem, definition)
 
     def _check_scatter(self, definition: Definition, body: Scatter) -> None:
         if len(definition.buffers) != 1:

@@ -1,9 +1,10 @@
-"""Checks of how scans combine, of graphs and of programs."""
+"""Checks of how scans combine and what sorts order, of graphs and of programs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.values import Const, Local, Op, Value, carried, components, post_order
 
 
@@ -15,9 +16,16 @@ def scan_problem(value: Value, combine: Value) -> str | None:
     return foreign_problem(combine, (*carried("a", dtypes), *carried("b", dtypes)))
 
 
+def sort_problem(value: Value) -> str | None:
+    """What is wrong with sorting `value`, or None."""
+    if value.dtype in (DType.i32, DType.i64):
+        return None
+    return f"what is sorted is {value.dtype}, not i32 or i64"
+
+
 def foreign_problem(root: Value, known: Sequence[Local]) -> str | None:
-    """What a value computes with besides `known` locals and constants."""
+    """What a value of a scan or a sort computes with besides `known` locals and constants."""
     for part in post_order(components(root)):
         if part not in known and not isinstance(part, Op | Const):
-            return f"a scan combines {part}, which is not part of what it carries"
+            return f"{part} is not part of what a scan carries, or a sort orders"
     return None

@@ -264,8 +264,8 @@ class _Fuser:
         assert producer is not None
         assert consumer is not None
         if _hosts(consumer) and not _hosts(producer):
-            return merge(consumer, producer, relation.mapping)
-        return merge(producer, consumer, relation.mapping)
+            return merge(consumer, producer, relation)
+        return merge(producer, consumer, relation)
 
     def _merge(self, first: int, second: int, relation: Relation) -> None:
         joined = self._joined(first, second, relation)

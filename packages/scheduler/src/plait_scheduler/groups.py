@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from plait_ir_lowering import Buffer, IndexExpr, Origin, Var
+from plait_ir_lowering import Buffer, IndexExpr, Origin, Var, atoms, substitute
 from plait_scheduler.domains import (
     Coordinates,
     Substitution,
@@ -20,7 +20,8 @@ from plait_scheduler.domains import (
     same_place,
     solve,
 )
-from plait_scheduler.nodes import Node, ScanKind, keeps_order, work_of
+from plait_scheduler.first_points import neutral
+from plait_scheduler.nodes import AlongRow, Node, SortKind, keeps_order, work_of
 from plait_utils import dataclass
 
 
@@ -31,6 +32,9 @@ class Member:
     node: Node
     values: tuple[IndexExpr, ...]
     """One for each of the node's ranges, then one for each of its reduction ranges."""
+    first: int | None = None
+    """How many first points of the group's inner domain it is meant at, if not all: what follows
+    the least of sorted rows."""
 
     @property
     def mapping(self) -> Substitution:
@@ -40,7 +44,7 @@ class Member:
     def coordinates(self) -> Coordinates:
         """Where in its buffer the node's result goes."""
         outer = self.values[: len(self.node.ranges)]
-        if isinstance(self.node.kind, ScanKind):
+        if isinstance(self.node.kind, AlongRow):
             place = self.node.kind.axis
             return (*outer[:place], self.values[-1], *outer[place:])
         return outer
@@ -59,7 +63,7 @@ class Group:
     """Where each buffer is written; None: at computed coordinates."""
     operations: int
     is_reduction: bool
-    """Whether rows are combined or scanned, so that there are inner variables."""
+    """Whether rows are combined, scanned or sorted, so that there are inner variables."""
     is_scatter: bool
 
     @property
@@ -103,10 +107,14 @@ def group_of(node: Node) -> Group:
     )
 
 
-def merge(host: Group, guest: Group, mapping: Substitution) -> Group:
-    """Both groups' nodes over the host's domain; `mapping` as `relate` returned it."""
+def merge(host: Group, guest: Group, relation: Relation) -> Group:
+    """Both groups' nodes over the host's domain; `relation` as `relate` returned it."""
+    mapping = relation.mapping
     if any(value is not var.expr for var, value in mapping.items() if isinstance(var, Var)):
         guest = _moved(guest, mapping)
+    if relation.first is not None:
+        limited = tuple(replace(member, first=relation.first) for member in guest.members)
+        guest = replace(guest, members=limited)
     reads = {name: dict.fromkeys(places) for name, places in host.reads.items()}
     for name, places in guest.reads.items():
         reads.setdefault(name, {}).update(dict.fromkeys(places))
@@ -125,7 +133,7 @@ def merge(host: Group, guest: Group, mapping: Substitution) -> Group:
 
 def _moved(group: Group, mapping: Substitution) -> Group:
     members = tuple(
-        Member(member.node, _substituted(member.values, mapping)) for member in group.members
+        replace(member, values=_substituted(member.values, mapping)) for member in group.members
     )
     reads = {
         name: tuple(None if at is None else _substituted(at, mapping) for at in places)
@@ -158,6 +166,8 @@ class Relation:
 
     mapping: Substitution
     shared: tuple[str, ...]
+    first: int | None = None
+    """At how many first points of the host's inner domain the guest runs, if not at all."""
 
 
 def relate(host: Group, guest: Group, buffers: dict[str, Buffer]) -> Relation | str:
@@ -165,6 +175,56 @@ def relate(host: Group, guest: Group, buffers: dict[str, Buffer]) -> Relation | 
 
     Where only one of the two reduces, it has to be the host.
     """
+    found = _relate(host, guest, buffers)
+    if isinstance(found, str) and host.is_reduction:
+        for first in _firsts(host):
+            over_first = _relate_first(host, guest, first, buffers)
+            if over_first is not None:
+                return over_first
+    return found
+
+
+def _firsts(host: Group) -> list[int]:
+    """Of how many elements the least of rows are known that a group sorts."""
+    kinds = [member.node.kind for member in host.members]
+    found = [kind.first for kind in kinds if isinstance(kind, SortKind)]
+    return list(dict.fromkeys(first for first in found if first is not None and first > 1))
+
+
+def _relate_first(
+    host: Group, guest: Group, first: int, buffers: dict[str, Buffer]
+) -> Relation | None:
+    """How `guest` runs at the first points of the rows that the host sorts.
+
+    Elsewhere what is sorted is not known, so a guest computes with nothing but what is computed in
+    the kernel or for a whole row, and reduces only what counts for nothing there.
+    """
+    if len(host.inner) != 1 or not all(map(_may_be_first, guest.members)):
+        return None
+    (row,) = host.inner
+    short = Var(f"{row.name}.{first}", first)
+    over_first = replace(_moved(host, {row: short.expr}), inner=(short,))
+    found = _relate(over_first, guest, buffers)
+    if isinstance(found, str) or host.writes.keys().isdisjoint(guest.reads):
+        return None
+    for name, places in guest.reads.items():
+        for place in () if name in host.writes else places:
+            moved = None if place is None else _substituted(place, found.mapping)
+            if moved is None or any(short in atoms(at) for at in moved):
+                return None
+    back: Substitution = {short: row.expr}
+    mapping = {var: substitute(value, back) for var, value in found.mapping.items()}
+    return Relation(mapping, found.shared, first)
+
+
+def _may_be_first(member: Member) -> bool:
+    kind = member.node.kind
+    if member.node.scatter is not None or isinstance(kind, AlongRow):
+        return False
+    return kind is None or neutral(kind, member.node.value.dtype) is not None
+
+
+def _relate(host: Group, guest: Group, buffers: dict[str, Buffer]) -> Relation | str:
     space = _space(host, guest)
     if isinstance(space, str):
         return space

@@ -33,7 +33,9 @@ __all__ = [
     "int64",
     "rows",
     "scatter",
+    "scatter_first",
     "shared",
+    "sorted_rows",
     "strided",
     "summed_products",
     "tensors",
@@ -155,6 +157,12 @@ def accumulate(
     return tuple(torch.stack(list(part), -1).view(tuple(size)) for part in zip(*found, strict=True))
 
 
+def sorted_rows(value: Tensor, size: Sequence[int], inner: int) -> Tensor:
+    """At each point what comes to stand there where rows, the last `inner` dimensions as one, are
+    in ascending order."""
+    return rows(value, size, inner, value.dtype).sort(-1).values.view(tuple(size))
+
+
 def gather(
     tensor: Tensor, offset: Tensor | int, extent: int, guard: Tensor | None = None
 ) -> Tensor:
@@ -174,6 +182,21 @@ def scatter(tensor: Tensor, offset: Tensor | int, size: Sequence[int], value: Te
         extent = int(places.max()) + 1
         flat = strided(tensor, (extent,), (1,), 0)
         flat[places] = value.to(tensor.dtype).expand(tuple(size)).reshape(-1)
+
+
+def scatter_first(
+    tensor: Tensor,
+    offset: Tensor | int,
+    size: Sequence[int],
+    value: Tensor,
+    inner: int,
+    first: int,
+) -> None:
+    """As `scatter`, of so many first points of each row alone."""
+    places = torch.as_tensor(offset, device=tensor.device)
+    places = rows(places, size, inner, torch.int64)[..., :first]
+    values = rows(value, size, inner, tensor.dtype)[..., :first]
+    scatter(tensor, places, places.shape, values)
 
 
 def combine(

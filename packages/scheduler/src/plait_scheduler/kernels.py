@@ -36,9 +36,10 @@ from plait_ir_lowering import (
     rewrite,
 )
 from plait_scheduler.domains import Substitution, move
+from plait_scheduler.first_points import at_first_points
 from plait_scheduler.groups import Group, Member
 from plait_scheduler.loops import AccessCost, Loops, canonical, simplify_loops
-from plait_scheduler.nodes import Node, ScanKind, keeps_order
+from plait_scheduler.nodes import AlongRow, Node, ScanKind, SortKind, keeps_order
 from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.program import (
     Access,
@@ -50,6 +51,7 @@ from plait_scheduler.program import (
     Mix,
     Param,
     Reduce,
+    Sort,
     Statement,
     Store,
 )
@@ -167,6 +169,8 @@ class _Draft:
     """The results of reductions so far, so that equal ones are computed once."""
     scans: dict[tuple[Value, Value], tuple[Local, ...]] = field(default_factory=dict)
     """What is carried along rows so far, so that equal scans are one."""
+    sorts: dict[tuple[Value, int | None], Local] = field(default_factory=dict)
+    """The rows that are sorted so far."""
 
     def add(self, member: Member, stored: bool) -> None:
         """Append what computes and stores this member."""
@@ -178,7 +182,11 @@ class _Draft:
             return
         if isinstance(node.kind, ScanKind):
             value = self._scanned(node, node.kind, value)
+        elif isinstance(node.kind, SortKind):
+            value = self._sorted(node, node.kind, value)
         elif node.kind is not None:
+            if member.first is not None:
+                value = at_first_points(value, node.kind, self.loops.inner, member.first)
             key = (node.kind, value)
             if key not in self.reductions:
                 self.statements.append(Reduce(node.name, node.kind, value))
@@ -190,10 +198,12 @@ class _Draft:
             self.before[node.name] = self._over_loops(widened(node.value), mapping)
         if stored:
             index = tuple(move(at, self.loops.values) for at in member.coordinates)
-            scanned = isinstance(node.kind, ScanKind)
-            whole = scanned or (node.kind is None and self._is_inner(member))
+            along = isinstance(node.kind, AlongRow)
+            whole = along or (node.kind is None and self._is_inner(member))
             domain = Domain.INNER if whole else Domain.OUTER
-            self.statements.append(Store(node.name, index, domain, value))
+            first = node.kind.first if isinstance(node.kind, SortKind) else member.first
+            first = first if whole else None
+            self.statements.append(Store(node.name, index, domain, value, first=first))
 
     def _scanned(self, node: Node, kind: ScanKind, value: Value) -> Value:
         """The result of a scan of `value` at each inner point."""
@@ -208,6 +218,19 @@ class _Draft:
         return rewrite(
             kind.result,
             lambda part: states.get(part) if isinstance(part, Local) else None,
+            lambda expr: expr,
+        )
+
+    def _sorted(self, node: Node, kind: SortKind, value: Value) -> Value:
+        """The result of sorting `value` at each inner point."""
+        key = (value, kind.first)
+        if key not in self.sorts:
+            statement = Sort(f"{node.name}@", value, kind.first)
+            self.statements.append(statement)
+            self.sorts[key] = statement.local
+        return rewrite(
+            kind.result,
+            lambda part: self.sorts[key] if isinstance(part, Local) else None,
             lambda expr: expr,
         )
 
@@ -330,6 +353,8 @@ def kernel_name(kernel: Kernel, text: str) -> str:
             words.insert(0, "mixture")
         elif isinstance(statement, Reduce):
             words.append(statement.kind.value)
+        elif isinstance(statement, Sort):
+            words.insert(0, "sort" if statement.first is None else "topk")
         elif isinstance(statement, Accumulate):
             words.append("scan")
             words += [v.name for v in post_order([statement.combine]) if isinstance(v, Op)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
+from typing import TypeAlias
 
 import torch
 
@@ -27,6 +28,7 @@ from plait_ir_lowering import (
     ReductionKind,
     Scan,
     Scatter,
+    Sort,
     TensorRef,
     Value,
     Var,
@@ -61,8 +63,21 @@ class ScanKind:
 
 
 @dataclass(frozen=True, slots=True)
+class SortKind:
+    """What a sort gives, of the first so many (None: all) along an axis of the buffer's."""
+
+    result: Value
+    axis: int
+    first: int | None
+
+
+AlongRow: TypeAlias = ScanKind | SortKind
+"""What gives a value at each inner point, not one for all of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
-    """A pointwise definition, a reduction, a scan or a scatter, at its place in the graph.
+    """A pointwise definition, a reduction, a scan, a sort or a scatter, at its place in the graph.
 
     A scatter's `ranges` are the variables that are coordinates of its target themselves: points
     that differ there write to different places, so they may run in any order and at the same time.
@@ -73,8 +88,9 @@ class Node:
     buffer: Buffer
     ranges: tuple[Var, ...]
     reduced: tuple[Var, ...]
-    """What a reduction combines over, or the axis of a scan; inner variables of a kernel."""
-    kind: ReductionKind | ScanKind | None
+    """What a reduction combines over, or the axis of a scan or a sort; inner variables of a
+    kernel."""
+    kind: ReductionKind | AlongRow | None
     value: Value
     origin: Origin
     scatter: Scatter | None = None
@@ -119,6 +135,12 @@ def node_of(place: int, definition: Definition) -> Node | None:
             scan = ScanKind(combine, result, ranges.index(axis))
             others = tuple(var for var in ranges if var is not axis)
             return Node(place, buffer, others, (axis,), scan, _normal(value), definition.origin)
+        case Sort(ranges, axis, value, result):
+            size = buffer.layout.size[ranges.index(axis)]
+            first = None if size is axis.extent else size.as_int()
+            sort = SortKind(result, ranges.index(axis), first)
+            others = tuple(var for var in ranges if var is not axis)
+            return Node(place, buffer, others, (axis,), sort, _normal(value), definition.origin)
         case Scatter():
             return _scatter_node(place, definition, definition.body)
     return None
@@ -148,21 +170,23 @@ def _may_simplify(part: Value) -> bool:
     return isinstance(part, IndexValue)
 
 
-def keeps_order(kind: ReductionKind | ScanKind | None) -> bool:
-    """Whether the order of the inner points matters: for positions, and along a scan."""
-    return isinstance(kind, ScanKind) or kind in (ReductionKind.ARGMAX, ReductionKind.ARGMIN)
+def keeps_order(kind: ReductionKind | AlongRow | None) -> bool:
+    """Whether the order of the inner points matters: for positions, and along a scan or a sort."""
+    return isinstance(kind, AlongRow) or kind in (ReductionKind.ARGMAX, ReductionKind.ARGMIN)
 
 
-def body_of(node: Node) -> Pointwise | Reduction | Scan | Scatter:
+def body_of(node: Node) -> Pointwise | Reduction | Scan | Sort | Scatter:
     """The definition body that `node` stands for."""
     if node.scatter is not None:
         return node.scatter
     if node.kind is None:
         return Pointwise(node.ranges, node.value)
-    if isinstance(node.kind, ScanKind):
+    if isinstance(node.kind, AlongRow):
         (axis,) = node.reduced
         place = node.kind.axis
         ranges = (*node.ranges[:place], axis, *node.ranges[place:])
+        if isinstance(node.kind, SortKind):
+            return Sort(ranges, axis, node.value, node.kind.result)
         return Scan(ranges, axis, node.value, node.kind.combine, node.kind.result)
     return Reduction(node.ranges, node.reduced, node.kind, node.value)
 
@@ -179,7 +203,7 @@ def tensor_refs(args: tuple[ExternArg, ...]) -> Iterator[TensorRef]:
 def reads_of(definition: Definition) -> list[str]:
     """The buffers that a definition reads, each once, in order of first use."""
     body = definition.body
-    if isinstance(body, Pointwise | Reduction | Scan):
+    if isinstance(body, Pointwise | Reduction | Scan | Sort):
         return list(buffers_in(body.value))
     if isinstance(body, ExternCall):
         return list(dict.fromkeys(ref.buffer for ref in tensor_refs(body.args)))

@@ -3,6 +3,8 @@
 Inner statements share one loop until one of them needs a reduction's result, which is
 known only when its loop has ended. A value that is named in one loop and used in a later
 one is either kept in row scratch (one element for each inner point) or computed again.
+
+Rows that are sorted are in registers as a whole: kernels that sort have no loops over them.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from plait_scheduler.program import (
     Let,
     Mix,
     Reduce,
+    Sort,
     Statement,
     Store,
 )
@@ -115,6 +118,8 @@ class _Analysis:
         for statement in self.kernel.statements:
             if isinstance(statement, Attend | Mix):
                 raise TypeError("an attention is no sequence of loops")
+            if isinstance(statement, Sort):
+                raise TypeError("a sort needs its row as a whole")
             needed = max([self.level[n] for n in names_in([statement.value])], default=0)
             current = max(current, needed)
             place = current

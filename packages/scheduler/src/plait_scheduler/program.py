@@ -11,8 +11,8 @@ it (`Domain.INNER`); a reduction runs over the inner domain and yields one value
 each outer point. A statement sees the results of those before it, so an inner
 statement that uses a reduction's result starts after the whole reduction (a new
 phase). A scan carries its state along the inner domain, in its order, and yields a value at
-each inner point, which inner statements after it use at that very point. Row softmax, with one
-outer variable and one inner:
+each inner point, which inner statements after it use at that very point; a sort yields at each what
+comes to stand there. Row softmax, with one outer variable and one inner:
 
     kernel softmax(x: read f32[8192, 1024], y: write f32[8192, 1024])
       for i0: 8192, inner r0: 1024
@@ -129,12 +129,32 @@ class Accumulate:
 
 
 @dataclass(frozen=True, slots=True)
+class Sort:
+    """Names what comes to stand at each inner point, in row-major order, of integers in ascending
+    order: those that `value` gives there, of i32 or i64.
+
+    With `first`, that is known at so many first points only, and may be anything at others.
+    """
+
+    name: str
+    value: Value
+    first: int | None = None
+
+    @property
+    def local(self) -> Local:
+        """What comes to stand at a point, as inner statements refer to it."""
+        return Local(self.name, self.value.dtype)
+
+
+@dataclass(frozen=True, slots=True)
 class Store:
     """Writes `value` to the element of parameter `param` at coordinates `index`.
 
     With a `kind` it is combined with the element that is there, point after point in the order of
     the inner domain; different outer points then write different elements. Only such a store may
     have computed coordinates, each named by a `Let` before.
+
+    With `first` only so many first points of the inner domain, in row-major order, are written.
     """
 
     param: str
@@ -142,6 +162,7 @@ class Store:
     domain: Domain
     value: Value
     kind: ScatterKind | None = None
+    first: int | None = None
 
     @property
     def plain_index(self) -> tuple[IndexExpr, ...]:
@@ -222,7 +243,7 @@ class Mix:
         )
 
 
-Statement: TypeAlias = Let | Reduce | Accumulate | Store | Attend | Mix
+Statement: TypeAlias = Let | Reduce | Accumulate | Sort | Store | Attend | Mix
 
 
 @dataclass(frozen=True, slots=True)

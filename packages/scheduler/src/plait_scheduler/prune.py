@@ -21,6 +21,7 @@ from plait_ir_lowering import (
     ReductionKind,
     Scan,
     Scatter,
+    Sort,
     TensorRef,
     Value,
     Var,
@@ -35,7 +36,7 @@ from plait_scheduler.nodes import draws_random_numbers, final_reads, reads_of
 
 
 def prune(graph: Graph) -> Graph:
-    """`graph` without definitions that no output needs, and without trivial reductions.
+    """`graph` without definitions that no output needs, and without trivial reductions and sorts.
 
     Calls that draw random numbers stay: what is drawn after them depends on them.
     """
@@ -55,7 +56,7 @@ def _without_trivial_reduction(definition: Definition) -> Definition:
     Sums begin with 0.0, so that of -0.0 is 0.0.
     """
     body = definition.body
-    if isinstance(body, Scan) and body.axis.extent is as_index(1):
+    if isinstance(body, Scan | Sort) and body.axis.extent is as_index(1):
         return replace(definition, body=Pointwise(body.ranges, _first_result(body)))
     if not isinstance(body, Reduction) or points(body.reduction_ranges) is not as_index(1):
         return definition
@@ -66,8 +67,14 @@ def _without_trivial_reduction(definition: Definition) -> Definition:
     return replace(definition, body=Pointwise(body.ranges, value))
 
 
-def _first_result(body: Scan) -> Value:
-    """What a scan yields at the first point of its axis."""
+def _first_result(body: Scan | Sort) -> Value:
+    """What a scan yields at the first point of its axis, or a sort of one point."""
+    if isinstance(body, Sort):
+        return rewrite(
+            body.result,
+            lambda value: body.value if isinstance(value, Local) else None,
+            lambda expr: expr,
+        )
     parts = components(body.value)
     state = dict(zip(carried("a", [part.dtype for part in parts]), parts, strict=True))
     return rewrite(

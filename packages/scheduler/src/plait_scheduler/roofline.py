@@ -15,6 +15,7 @@ from plait_scheduler.program import (
     Mix,
     Param,
     Reduce,
+    Sort,
     Statement,
     Store,
 )
@@ -104,7 +105,7 @@ def _operations(statement: Statement) -> int:
     """At one point."""
     parts = post_order(_values(statement))
     own = sum(isinstance(part, Op) and part.name not in _FREE for part in parts)
-    combines = isinstance(statement, Reduce) or getattr(statement, "kind", None) is not None
+    combines = isinstance(statement, Reduce | Sort) or getattr(statement, "kind", None) is not None
     return own + combines
 
 

@@ -148,7 +148,7 @@ def _without_names(member: Member, numbers: Mapping[str, str]) -> Member:
         scatter = replace(scatter, target=target, index=index, value=value)
     buffer = replace(node.buffer, name=numbers[node.name])
     own = Node(0, buffer, node.ranges, node.reduced, node.kind, value, Origin(), scatter)
-    return Member(own, member.values)
+    return replace(member, node=own)
 
 
 def _seen(buffer: Buffer, window: Window | None) -> Buffer:

@@ -19,7 +19,7 @@ from plait_ir_lowering import (
     post_order,
     rewrite,
 )
-from plait_scheduler.program import Accumulate, Domain, Let, Reduce, Statement, Store
+from plait_scheduler.program import Accumulate, Domain, Let, Reduce, Sort, Statement, Store
 from plait_utils import dataclass
 
 
@@ -68,7 +68,7 @@ class _Facts:
     order: dict[Value, None] = field(default_factory=dict)
     varies: dict[Value, bool] = field(default_factory=dict)
     level: dict[Value, int] = field(default_factory=dict)
-    """How many reductions, one after another, must be finished first."""
+    """How many reductions and sorts, one after another, must be finished first."""
     uses: dict[Value, int] = field(default_factory=dict)
     """The statements that compute the value, as bits."""
     parents: dict[Value, dict[Value, None]] = field(default_factory=dict)
@@ -78,9 +78,9 @@ class _Facts:
     certain_inner: dict[Value, None] = field(default_factory=dict)
     """Those among them that an inner statement computes."""
     results: dict[str, int] = field(default_factory=dict)
-    """The level from which a result of a reduction or a scan is known."""
+    """The level from which a result of a reduction, a scan or a sort is known."""
     along: set[str] = field(default_factory=set)
-    """The results of scans, which vary along rows."""
+    """The results of scans and sorts, which vary along rows."""
 
     def add(self, number: int, statement: Statement) -> None:
         """Take in one statement; those whose results it uses must have come before."""
@@ -99,6 +99,9 @@ class _Facts:
         elif isinstance(statement, Accumulate):
             self.results.update(dict.fromkeys(statement.names, self.level[root]))
             self.along.update(statement.names)
+        elif isinstance(statement, Sort):
+            self.results[statement.name] = self.level[root] + 1
+            self.along.add(statement.name)
 
     def _enter(self, value: Value) -> None:
         self.order[value] = None
@@ -239,6 +242,10 @@ def _renamed(drafts: Sequence[_Draft]) -> tuple[Statement, ...]:
             found.append(Reduce(name, statement.kind, value))
             result = statement.kind.result_dtype(value.dtype)
             memo[Local(statement.name, result)] = Local(name, result)
+        elif isinstance(statement, Sort):
+            named = Sort(name, value, statement.first)
+            found.append(named)
+            memo[statement.local] = named.local
     return tuple(found)
 
 

@@ -83,7 +83,8 @@ def within(member: Member, windows: Mapping[str, Window]) -> Member:
         return None
 
     node = member.node
-    return Member(replace(node, value=rewrite(node.value, leaf, lambda expr: expr)), member.values)
+    value = rewrite(node.value, leaf, lambda expr: expr)
+    return replace(member, node=replace(node, value=value))
 
 
 def _extent(at: IndexExpr | Value, size: IndexExpr, stride: IndexExpr) -> _Extent | None:

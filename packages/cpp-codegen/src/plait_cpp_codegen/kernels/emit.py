@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from plait_cpp_codegen.errors import UnsupportedProgramError
 from plait_cpp_codegen.kernels.attention import attention_of, render_attention
 from plait_cpp_codegen.kernels.byte_products import ByteProductWriter, bytes_of
 from plait_cpp_codegen.kernels.choices import RULE, Choices
@@ -19,11 +20,16 @@ from plait_cpp_codegen.kernels.tasks import grain_of, scatter_tasks, tasks_of
 from plait_cpp_codegen.kernels.tiled import TiledWriter, tiling
 from plait_cpp_codegen.kernels.truths import truths_as_bytes
 from plait_ir_lowering import CheckedIndex, Const, Op, Value, post_order
-from plait_scheduler import Accumulate, Kernel, Statement
+from plait_scheduler import Accumulate, Kernel, Sort, Statement
 
 
 def render_kernel(kernel: Kernel, vector_bytes: int, choices: Choices = RULE) -> RenderedCppKernel:
-    """The C++ of a kernel, for vectors of `vector_bytes`."""
+    """The C++ of a kernel, for vectors of `vector_bytes`.
+
+    Raises UnsupportedProgramError for one that sorts rows, which ATen does well.
+    """
+    if any(isinstance(statement, Sort) for statement in kernel.statements):
+        raise UnsupportedProgramError("a kernel that sorts rows")
     attend = attention_of(kernel)
     if attend is not None:
         return render_attention(kernel, attend, vector_bytes)

@@ -38,6 +38,7 @@ from plait_scheduler import (
     Mix,
     Phase,
     Reduce,
+    Sort,
     Statement,
     Store,
     estimate,
@@ -351,7 +352,7 @@ def _moved(statement: Statement, places: dict[Atom, IndexExpr]) -> Statement:
             return replace(statement, value=value)
         case Reduce():
             return replace(statement, value=value)
-        case Accumulate():
+        case Accumulate() | Sort():
             return replace(statement, value=value)
         case Attend() | Mix():
             return replace(statement, value=value)

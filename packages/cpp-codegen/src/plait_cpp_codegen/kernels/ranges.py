@@ -34,7 +34,7 @@ from plait_ir_lowering import (
     stride_of,
     substitute,
 )
-from plait_scheduler import Accumulate, Attend, Let, Mix, Reduce, Statement, Store
+from plait_scheduler import Accumulate, Attend, Let, Mix, Reduce, Sort, Statement, Store
 from plait_utils import dataclass
 
 _MOST_CUTS = 8
@@ -241,7 +241,7 @@ def _with_value(
             return replace(statement, value=value)
         case Reduce():
             return replace(statement, value=value)
-        case Accumulate():
+        case Accumulate() | Sort():
             return replace(statement, value=value)
         case Attend() | Mix():
             return replace(statement, value=value)

@@ -164,6 +164,29 @@ class Scan:
     result: Value
 
 
+SORTED = "sorted"
+"""The name, in the result of a sort, of the integer that comes to stand at a point."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """What is made of the integers `value` along `axis`, in ascending order.
+
+    At each point of `ranges` the buffer gets `result`, over %sorted: the integer of the axis, one
+    of i32 or i64, before which as many others stand as the point's coordinate says. Along the axis
+    the buffer may be shorter than the loop: then it gets only the least integers.
+
+    Equal integers are one as good as another: what tells elements apart, as their position does,
+    belongs into their low bits.
+    """
+
+    ranges: tuple[Var, ...]
+    axis: Var
+    """One of `ranges`."""
+    value: Value
+    result: Value
+
+
 @dataclass(frozen=True, slots=True)
 class Scatter:
     """The elements of `target`, then `value` combined into the place `index` of each point.
@@ -302,7 +325,7 @@ class ExternCall:
     out_variant: bool = False
 
 
-Body: TypeAlias = Pointwise | Reduction | Scan | Scatter | Attention | Mixture | ExternCall
+Body: TypeAlias = Pointwise | Reduction | Scan | Sort | Scatter | Attention | Mixture | ExternCall
 """How buffers are computed."""
 
 

@@ -16,6 +16,7 @@ from plait_ir_lowering.ir.graph import (
     Reduction,
     Scan,
     Scatter,
+    Sort,
     TensorRef,
 )
 from plait_ir_lowering.ir.values import Load, Value, renamed
@@ -28,7 +29,7 @@ def renamed_body(body: Body, names: Mapping[str, str]) -> Body:
             return Pointwise(ranges, renamed(value, names))
         case Reduction(ranges, reduced, kind, value):
             return Reduction(ranges, reduced, kind, renamed(value, names))
-        case Scan():
+        case Scan() | Sort():
             return replace(body, value=renamed(body.value, names))
         case Scatter():
             index = tuple(renamed(at, names) if isinstance(at, Value) else at for at in body.index)

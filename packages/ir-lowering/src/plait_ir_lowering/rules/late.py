@@ -150,7 +150,7 @@ LATE: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "bitwise_right_shift.Tensor_Scalar",
             "bitwise_right_shift.Scalar_Tensor",
         ),
-        "sorting": ("sort", "sort.stable"),
+        "sorting": ("sort", "sort.stable", "topk"),
         "strided": ("as_strided", "as_strided_scatter"),
         "unfolding": ("unfold", "im2col", "col2im"),
         "unpooling": (

@@ -1,7 +1,11 @@
-"""Stable sorts of short rows, by counting for each element those that come before it.
+"""Sorts of short rows, which keep the order of equal elements, and top-k of these.
 
-`topk`, `kthvalue`, `median` and `mode` stay ATen's: which of equal elements they tell the position
-of follows from how ATen partitions or sorts, and their values alone are hardly ever asked for.
+On GPUs rows are sorted in registers (`sorted_rows.py`). Elsewhere, and of types that this does not
+take, sorts of very short rows count for each element those that come before it.
+
+`kthvalue`, `median` and `mode` stay ATen's, and on CPUs `topk`: which of equal elements they tell
+the position of follows from how ATen partitions or sorts, and their values alone are hardly ever
+asked for. On GPUs `topk` is told to be free in that, in eager too (see `docs/numerics.md`).
 """
 
 from __future__ import annotations
@@ -14,12 +18,13 @@ from plait_ir_lowering.ir.ops import ReductionKind
 from plait_ir_lowering.ir.values import IndexValue, Op, Value
 from plait_ir_lowering.registry import Lowered, lowers
 from plait_ir_lowering.rules.gathering import Place, gathered, readable
+from plait_ir_lowering.rules.sorted_rows import sorted_rows
 from plait_ir_lowering.tensors import TensorExpr, dimensions
 
 _LONGEST = 32
 """Elements of a row up to which comparing all pairs, by vectors, costs less than ATen's sort."""
 _IN_ORDER = 16
-"""Up to which ATen's sort that need not be stable is."""
+"""Up to which ATen's sort that need not be stable is on CPUs."""
 
 
 def _precedes(a: Value, b: Value, *, descending: bool) -> Value:
@@ -72,9 +77,14 @@ def stable_sort(
     if not x.dims:
         nowhere = Pointwise((), constant(0, DType.i64))
         return ctx.define(Pointwise((), x.value), values), ctx.define(nowhere, positions)
+    in_registers = sorted_rows(ctx, x, axis, None, descending=descending)
+    if in_registers is not None:
+        return in_registers
     along = axis + len(x.dims) if axis < 0 else axis
     extent = x.shape[along]
     longest = _LONGEST if stable else _IN_ORDER
+    if ctx.options.exact and not stable and values.device.type != "cpu":
+        return None
     if not extent.is_constant or not 0 < extent.as_int() <= longest:
         return None
     elements = readable(ctx, x)
@@ -90,3 +100,12 @@ def stable_sort(
     chosen: list[Place] = [*places]
     chosen[along] = found.at(places)
     return ctx.define(Pointwise(dims, gathered(elements, chosen)), values), found
+
+
+@lowers("topk")
+def topk(
+    ctx: LoweringContext, x: TensorExpr, k: object, axis: int, largest: bool, is_sorted: bool
+) -> Lowered:
+    if not isinstance(k, int) or x.dtype is DType.bool_:
+        return None
+    return sorted_rows(ctx, x, axis, k, descending=largest)

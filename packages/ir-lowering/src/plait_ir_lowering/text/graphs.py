@@ -8,6 +8,8 @@ graph main()
     for i0: 8192, i1: 1024 = exp(x[i0, i1])
   define z: f32[8192, 1024] on cpu
     scan i1 carry f32 for i0: 8192, i1: 1024 join add(%a0, %b0) give %a0 = x[i0, i1]
+  define s: i32[8192, 8] on cpu
+    sort i1 of i32 for i0: 8192, i1: 1024 give %sorted = n[i0, i1]
   define p: f32[8, 8] on cpu
     call out aten::mm.out(a, b)
   define o: f32[2, 64, 8] on cpu
@@ -27,6 +29,7 @@ from plait_ir_lowering.errors import LoopIRError
 from plait_ir_lowering.ir.dtypes import DTYPES
 from plait_ir_lowering.ir.graph import (
     SCORE,
+    SORTED,
     Attention,
     Body,
     Buffer,
@@ -40,6 +43,7 @@ from plait_ir_lowering.ir.graph import (
     Reduction,
     Scan,
     Scatter,
+    Sort,
     TensorRef,
     product_name,
     score_dtype,
@@ -118,6 +122,8 @@ def _body(body: Body) -> Iterator[str]:
             yield f"reduce {kind.value} for {_domain(ranges)} over {over} = {text}"
         case Scan():
             yield from _scan(body)
+        case Sort():
+            yield from _sort(body)
         case Scatter():
             yield from _scatter(body)
         case Attention(ranges, axis, _, _, _, score, zeros):
@@ -159,6 +165,14 @@ def _scan(body: Scan) -> Iterator[str]:
     carry = ", ".join(str(part.dtype) for part in components(body.value))
     loops = f"scan {body.axis.name} carry {carry} for {_domain(body.ranges)}"
     yield f"{loops} join {texts[1]} give {texts[2]} = {texts[0]}"
+
+
+def _sort(body: Sort) -> Iterator[str]:
+    first, value = print_value(body.value)
+    second, result = print_value(body.result, len(first))
+    yield from (*first, *second)
+    loops = f"sort {body.axis.name} of {body.value.dtype} for {_domain(body.ranges)}"
+    yield f"{loops} give {result} = {value}"
 
 
 def _scatter(body: Scatter) -> Iterator[str]:
@@ -270,6 +284,8 @@ class _GraphReader:
             return Pointwise(ranges, self._value(shared, value, ranges))
         if word == "scan":
             return self._scan(shared, rest, value)
+        if word == "sort":
+            return self._sort(shared, rest, value)
         if word == "attention":
             return self._attention(shared, rest, value)
         if word == "mixture":
@@ -296,6 +312,20 @@ class _GraphReader:
             values.parts[name] = values.parse(part)
         combine, result = values.parse(found[4]), values.parse(found[5])
         return Scan(ranges, axis, values.parse(value), combine, result)
+
+    def _sort(self, shared: Sequence[tuple[str, str]], head: str, value: str) -> Sort:
+        found = re.fullmatch(r"(\S+) of (\S+) for (.+) give (.+)", head)
+        if found is None:
+            raise ValueError(f"{head!r} is not a sort")
+        ranges = self._domain(found[3])
+        axis = next((var for var in ranges if var.name == found[1]), None)
+        if axis is None:
+            raise ValueError(f"{found[1]} is sorted along but is no loop")
+        values = self._reader(ranges)
+        values.dtypes[SORTED] = DTYPES[found[2]]
+        for name, part in shared:
+            values.parts[name] = values.parse(part)
+        return Sort(ranges, axis, values.parse(value), values.parse(found[4]))
 
     def _scatter(
         self, kind: ScatterKind, text: str, shared: Sequence[tuple[str, str]], value: str

@@ -28,6 +28,7 @@ from plait_scheduler.program import (
     Let,
     Mix,
     Reduce,
+    Sort,
     Store,
 )
 from plait_scheduler.render.values import TORCH_DTYPES, ValueWriter, strided_dimensions
@@ -170,7 +171,7 @@ def _strided(name: str, layout: Layout) -> str:
     return f"strided({name}, ({size},), ({stride},), {layout.offset})"
 
 
-def _statement(statement: Let | Reduce | Store, kernel: Kernel, writer: ValueWriter) -> str:
+def _statement(statement: Let | Reduce | Sort | Store, kernel: Kernel, writer: ValueWriter) -> str:
     if isinstance(statement, Reduce) and kernel.outer:
         product = _product(statement, kernel, writer)
         if product is not None:
@@ -189,6 +190,9 @@ def _statement(statement: Let | Reduce | Store, kernel: Kernel, writer: ValueWri
             ):  # torch orders no bools
                 rows = f"{rows}.to(torch.uint8)"
             return f"{name} = {_reduction(kind, rows, dtype)}.reshape({_kept(kernel)})"
+        case Sort(name, _, _):
+            sizes = _sizes(kernel.outer + kernel.inner)
+            return f"{name} = sorted_rows({value}, {sizes}, {len(kernel.inner)})"
         case Store():
             return _store(statement, value, kernel, writer)
 
@@ -247,6 +251,9 @@ def _store(store: Store, value: str, kernel: Kernel, writer: ValueWriter) -> str
         places, kind = " + ".join(terms), store.kind.value
         extent = extent_of(layout)
         return f"combine({param}, {places}, {_sizes(variables)}, {value}, {kind!r}, {extent})"
+    if store.first is not None:
+        points = f"{_sizes(variables)}, {value}, {len(kernel.inner)}, {store.first}"
+        return f"scatter_first({param}, {writer.index(offset)}, {points})"
     if store.domain is Domain.OUTER:
         variables = (*kernel.outer, *(Var(v.name, 1) for v in kernel.inner))
     dimensions = strided_dimensions(offset, variables, full=True)

@@ -61,6 +61,7 @@ from plait_scheduler.program import (
     Reduce,
     Return,
     SharedStorage,
+    Sort,
     Statement,
     Step,
     Storage,
@@ -215,7 +216,7 @@ def _statements(lines: _Lines, values: ValueReader) -> Iterator[Statement]:
     scanned: list[str] = []
     attending = ""
     while re.match(
-        r"(\$|inner |outer |reduce |scan |join |attend |score |mix |weights )", lines.peek()
+        r"(\$|inner |outer |reduce |scan |sort |join |attend |score |mix |weights )", lines.peek()
     ):
         line = lines.peek()
         if line.startswith("scan "):
@@ -278,15 +279,23 @@ def _statement(line: str, values: ValueReader) -> Statement:
     if word == "reduce":
         kind, value = text.split(" ", 1)
         return Reduce(rest, ReductionKind(kind), values.parse(value))
+    if word == "sort":
+        sorts = re.fullmatch(r"(?:first (\d+) )?(.*)", text)
+        assert sorts is not None, "any text is of that form"
+        return Sort(rest, values.parse(sorts[2]), _count(sorts[1]))
     domain = Domain(word)
-    if not rest.startswith(("store ", "scatter ")):
+    if not re.match(r"(first \d+ )?store |scatter ", rest):
         return Let(rest, domain, values.parse(text))
-    found = re.fullmatch(r"(?:store|scatter (\w+)) (\w+)\[(.*)\]", rest)
+    found = re.fullmatch(r"(?:(?:first (\d+) )?store|scatter (\w+)) (\w+)\[(.*)\]", rest)
     if found is None:
         raise ValueError(f"{rest!r} is not a store")
-    index = tuple(_coordinate(part, values) for part in split_commas(found[3]) if part != "()")
-    scatter = None if found[1] is None else ScatterKind(found[1])
-    return Store(found[2], index, domain, values.parse(text), scatter)
+    index = tuple(_coordinate(part, values) for part in split_commas(found[4]) if part != "()")
+    scatter = None if found[2] is None else ScatterKind(found[2])
+    return Store(found[3], index, domain, values.parse(text), scatter, _count(found[1]))
+
+
+def _count(text: str | None) -> int | None:
+    return None if text is None else int(text)
 
 
 def _attended(

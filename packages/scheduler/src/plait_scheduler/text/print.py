@@ -57,6 +57,7 @@ from plait_scheduler.program import (
     Reduce,
     Return,
     SharedStorage,
+    Sort,
     Statement,
     Step,
     Storage,
@@ -141,14 +142,21 @@ def print_statement(statement: Statement) -> Iterator[str]:
             lines, joined = print_value(combine, len(shared))
             yield from (f"  {line}" for line in lines)
             yield f"  join {joined} along {value}"
+        case Sort(name, _, first):
+            yield f"sort {name} = {_first(first)}{value}"
         case Attend():
             yield f"  score = {value}"
         case Mix():
             yield f"  weights = {value}"
-        case Store(param, index, domain, _, kind):
-            word = "store" if kind is None else f"scatter {kind.value}"
+        case Store(param, index, domain, _, kind, first):
+            word = f"{_first(first)}store" if kind is None else f"scatter {kind.value}"
             at = ", ".join(f"%{at.name}" if isinstance(at, Local) else str(at) for at in index)
             yield f"{domain.value} {word} {param}[{at or '()'}] = {value}"
+
+
+def _first(count: int | None) -> str:
+    """How many first points of a row are concerned, unless all are."""
+    return "" if count is None else f"first {count} "
 
 
 def _within(spans: Sequence[Load]) -> str:

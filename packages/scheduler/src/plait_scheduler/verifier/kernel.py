@@ -28,9 +28,17 @@ from plait_ir_lowering import (
     product_name,
     scan_problem,
     score_dtype,
+    sort_problem,
     substitute,
 )
-from plait_scheduler.domains import mixed_radix, move, points, position, split_variables
+from plait_scheduler.domains import (
+    Substitution,
+    mixed_radix,
+    move,
+    points,
+    position,
+    split_variables,
+)
 from plait_scheduler.errors import ProgramError
 from plait_scheduler.program import (
     Access,
@@ -42,6 +50,7 @@ from plait_scheduler.program import (
     Mix,
     Param,
     Reduce,
+    Sort,
     Statement,
     Store,
 )
@@ -112,6 +121,11 @@ class _KernelCheck:
                 self._require(len(names) == len(components(value)), "each component has a name")
                 for local in statement.locals:
                     self._define(local.name, local.dtype, Domain.INNER)
+            case Sort(name, value, first):
+                problem = sort_problem(value)
+                self._require(problem is None, f"integers are sorted: {problem}")
+                self._require(self._has(first), "no more points are known than there are")
+                self._define(name, value.dtype, Domain.INNER)
             case Store():
                 self._store(statement)
 
@@ -164,17 +178,39 @@ class _KernelCheck:
         self._require(len(store.index) == len(param.layout.size), f"{store.param} has another rank")
         plain = [at for at in store.index if isinstance(at, IndexExpr)]
         self._scope(plain, store.domain)
-        self._in_bounds(store.index, param.layout)
+        self._in_bounds(self._reached(store), param.layout)
         if store.kind is not None:
+            self._require(store.first is None, "what writes at computed places is at all points")
             self._scatter(store, param)
             return
         self._require(len(plain) == len(store.index), f"{store.param} is stored at known places")
-        domain = self.kernel.outer
-        if store.domain is Domain.INNER:
-            domain = domain + self.kernel.inner
-        whole = points(domain) is param.layout.numel
-        self._require(whole, f"{store.param} is written as a whole")
+        count = points(self.kernel.outer)
+        if store.first is not None:
+            known = store.domain is Domain.INNER and self._has(store.first)
+            self._require(known, "the first points of a row are written by inner statements")
+            count = count * store.first
+        elif store.domain is Domain.INNER:
+            count = points(self.kernel.outer + self.kernel.inner)
+        self._require(count is param.layout.numel, f"{store.param} is written as a whole")
         self.stored.add(store.param)
+
+    def _has(self, first: int | None) -> bool:
+        """Whether a row has so many points."""
+        row = points(self.kernel.inner)
+        return first is None or is_below(as_index(first), row + 1)
+
+    def _reached(self, store: Store) -> tuple[IndexExpr | Local, ...]:
+        """The coordinates of a store, the row as long as it is written."""
+        if store.first is None:
+            return store.index
+        inner = self.kernel.inner
+        number = position([var.expr for var in inner], [var.extent for var in inner])
+        written = Var("row", store.first).expr
+        change: Substitution = {inner[0]: written} if len(inner) == 1 else {}
+        return tuple(
+            written if at is number else at if isinstance(at, Local) else substitute(at, change)
+            for at in store.index
+        )
 
     def _attend(self, attend: Attend) -> None:
         self._require(len(self.kernel.statements) == 1, "an attention is a kernel of its own")

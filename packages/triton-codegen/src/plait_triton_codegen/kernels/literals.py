@@ -73,6 +73,6 @@ def grouped(text: str) -> str:
     depth = 0
     for at, letter in enumerate(text):
         depth += (letter in "([") - (letter in ")]")
-        if (letter == " " and depth == 0) or (letter == "-" and at == 0):
+        if (letter == " " and depth == 0) or (letter in "-~" and at == 0):
             return f"({text})"
     return text

@@ -13,6 +13,7 @@ from plait_scheduler import (
     Let,
     Phase,
     Reduce,
+    Sort,
     Statement,
     Store,
     phases,
@@ -38,8 +39,10 @@ def loops(kernel: Kernel) -> tuple[Loop, ...]:
 
     Values of earlier passes are computed again, from what they were computed from: on a
     GPU that costs less than writing them to memory and reading them. Raises
-    UnsupportedKernelError where that has been overwritten.
+    UnsupportedKernelError where that has been overwritten, and where rows are sorted.
     """
+    if any(isinstance(statement, Sort) for statement in kernel.statements):
+        raise UnsupportedKernelError("rows too long for registers are not sorted")
     named = _named_inside(kernel)
     steps: list[tuple[Domain, tuple[Statement, ...]]] = []
     stored: set[str] = set()

@@ -17,6 +17,7 @@ from plait_scheduler import (
     Param,
     Reduce,
     RenderedKernel,
+    Sort,
     Statement,
     Store,
     torch_kernel,
@@ -46,6 +47,7 @@ from plait_triton_codegen.kernels.scatters import (
     in_any_order,
     is_scatter,
 )
+from plait_triton_codegen.kernels.sorts import sorted_line
 from plait_triton_codegen.kernels.source import (
     IMPORTS,
     BlocksText,
@@ -231,8 +233,15 @@ class _Renderer:
             self._reduce_at_once(statement)
         elif isinstance(statement, Accumulate):
             self._scan(statement)
+        elif isinstance(statement, Sort):
+            self._sort(statement)
         else:
             self._let_or_store(statement)
+
+    def _sort(self, sort: Sort) -> None:
+        line = sorted_line(sort, self.writer, self._block, self.tile.rblock)
+        self.writer.lines.append(line)
+        self.writer.locals[sort.name] = Term(sort.name, _BOTH)
 
     def _scan(self, scan: Accumulate) -> None:
         line = scanned_rows(self.flat, scan, self.writer, self._block)
@@ -360,6 +369,8 @@ class _Renderer:
             elif isinstance(statement, Accumulate):
                 self._scan(statement)
                 writer.lines += joined_states(self.flat, statement)
+            elif isinstance(statement, Sort):
+                raise TypeError("a loop sorts no rows")
             else:
                 self._let_or_store(statement)
         self.body.append(f"    for start in {self._turns(loop, extent)}:")

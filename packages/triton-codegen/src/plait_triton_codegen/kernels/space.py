@@ -24,7 +24,17 @@ from plait_ir_lowering import (
     rewrite,
     substitute,
 )
-from plait_scheduler import Accumulate, Domain, Kernel, Let, Param, Reduce, Statement, Store
+from plait_scheduler import (
+    Accumulate,
+    Domain,
+    Kernel,
+    Let,
+    Param,
+    Reduce,
+    Sort,
+    Statement,
+    Store,
+)
 
 _INT32_LIMIT = 2**31 - 2**21
 """Room for the points behind the end that the last block masks."""
@@ -162,7 +172,7 @@ def _is_long(var: Var) -> bool:
 
 def taken_names(kernel: Kernel) -> set[str]:
     """Names that the text of `kernel` uses itself."""
-    named = {s.name for s in kernel.statements if isinstance(s, Let | Reduce)}
+    named = {s.name for s in kernel.statements if isinstance(s, Let | Reduce | Sort)}
     named.update(n for s in kernel.statements if isinstance(s, Accumulate) for n in s.names)
     return {"tl", "triton", "device", *named, *kernel.symbols, *(p.name for p in kernel.params)}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from plait_scheduler import Kernel, Store
-from plait_triton_codegen.kernels.values import ValueWriter
+from plait_triton_codegen.kernels.values import Term, ValueWriter
 
 
 def store(writer: ValueWriter, kernel: Kernel, statement: Store, domain: frozenset[str]) -> None:
@@ -12,6 +12,10 @@ def store(writer: ValueWriter, kernel: Kernel, statement: Store, domain: frozens
     param = next(p for p in kernel.params if p.name == statement.param)
     offset = writer.index(param.layout.linear(statement.plain_index))
     mask = writer.mask(domain)
+    if statement.first is not None:
+        assert writer.flat.r is not None, "the first points of a row are inner ones"
+        first = Term(f"{writer.flat.r.name} < {statement.first}", frozenset("r"))
+        mask = writer.mask(domain - first.axes, first)
     needed = domain & (term.axes | (mask.axes if mask else frozenset()))
     whole = bool(needed - offset.axes) or not offset.axes
     pointer = writer.pointer(param.name, offset, domain if whole else frozenset())

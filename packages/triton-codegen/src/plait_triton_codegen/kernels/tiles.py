@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from plait_ir_lowering import Load, Local, post_order
-from plait_scheduler import Accumulate, Domain, Let, Reduce
+from plait_scheduler import Accumulate, Domain, Let, Reduce, Sort
 from plait_triton_codegen.errors import UnsupportedKernelError
 from plait_triton_codegen.kernels.chips import Chip
 from plait_triton_codegen.kernels.loops import loops
@@ -52,6 +52,14 @@ SCANNED_ROW = 4096
 """Longer rows are scanned block by block."""
 SCANNED_BLOCK = 4096
 """For a state of 4 bytes; smaller for larger ones, of which a thread has half as many."""
+SORTED_ROW = 4096
+"""Longer rows are not sorted in registers."""
+SORTED_BYTES = 128
+"""Of a thread's keys: the more elements a thread has, the fewer steps of a sort cross threads."""
+SORTED_TILE = 1024
+"""Keys that the programs of short rows have together."""
+SORTED_COLUMNS = 8192
+"""Keys of a program that sorts down columns, neighbours of which it reads together."""
 COLUMN_BYTES = 128
 """Bytes of one row that a program reads where rows are reduced down their columns."""
 COLUMN_TILE = 2048
@@ -121,6 +129,9 @@ def _chosen(flat: FlatKernel, options: TritonOptions, chip: Chip) -> Tile:
     if flat.tiled:
         return Tile(_side(flat.xnumel), _side(flat.rnumel), TRANSPOSE_WARPS, True)
     rnumel = flat.rnumel
+    sorts = [s for s in flat.kernel.statements if isinstance(s, Sort)]
+    if sorts:
+        return _sorted(flat, max(sort.value.dtype.itemsize for sort in sorts))
     if any(isinstance(statement, Accumulate) for statement in flat.kernel.statements):
         return _scanned(flat, rnumel, min(options.max_persistent, SCANNED_ROW))
     if _is_column(flat):
@@ -201,6 +212,22 @@ def _scanned(flat: FlatKernel, rnumel: int | None, longest: int) -> Tile:
     larger = max(power_of_two(_state_bytes(flat)) // 4, 1)
     rblock, per_thread = SCANNED_BLOCK // larger, LOOPED_ELEMENTS // min(larger, 2)
     return Tile(1, rblock, _warps(rblock, per_thread, MAX_WARPS), False)
+
+
+def _sorted(flat: FlatKernel, key_bytes: int) -> Tile:
+    """Rows that are sorted are whole in one block. Raises UnsupportedKernelError for long ones."""
+    rnumel, rows = flat.rnumel, flat.xnumel
+    if rnumel is None or rnumel > SORTED_ROW:
+        raise UnsupportedKernelError("rows too long for registers are not sorted")
+    rblock = power_of_two(rnumel)
+    xblock = max(SORTED_TILE // rblock, 1)
+    if rows is not None:
+        while xblock > 1 and rows < FULL_GRID * xblock:
+            xblock //= 2
+    if _is_column(flat):
+        neighbours = min(COLUMN_BYTES // 4, power_of_two(rows or SORTED_COLUMNS))
+        xblock = max(xblock, min(neighbours, SORTED_COLUMNS // rblock))
+    return Tile(xblock, rblock, _warps(xblock * rblock, SORTED_BYTES // key_bytes, MAX_WARPS), True)
 
 
 def _state_bytes(flat: FlatKernel) -> int:

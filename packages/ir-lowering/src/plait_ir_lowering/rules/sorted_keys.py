@@ -1,0 +1,113 @@
+"""Elements as integers in the order of a stable sort, from which they can be told again.
+
+From high bits to low ones a key has the element's place among all numbers of its type, turned round
+where larger ones come first; its position in the row; and of floats whether it is -0.0:
+
+    place of the number | position | -0.0
+
+No two keys of a row are equal, so whatever sorts them sorts the elements stably. NaN is larger than
+all numbers, and -0.0 equals 0.0.
+"""
+
+from __future__ import annotations
+
+from plait_ir_lowering.context import cast, constant
+from plait_ir_lowering.ir.dtypes import DType
+from plait_ir_lowering.ir.index import IndexExpr
+from plait_ir_lowering.ir.values import IndexValue, Op, Value
+from plait_utils import dataclass
+
+_BITS = {
+    DType.bool_: 2,
+    DType.i8: 8,
+    DType.u8: 9,
+    DType.i16: 16,
+    DType.i32: 32,
+    DType.f16: 16,
+    DType.bf16: 16,
+    DType.f32: 32,
+}
+"""What the place of a number takes, by the element types that there are keys of."""
+_SAME_SIZE = {DType.f16: DType.i16, DType.bf16: DType.i16, DType.f32: DType.i32}
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """How the elements of a row become keys, and keys elements."""
+
+    element: DType
+    dtype: DType
+    """The type of the keys: i32 or i64."""
+    position_bits: int
+    descending: bool
+
+    @property
+    def _low_bits(self) -> int:
+        """The bits below the place of the number."""
+        return self.position_bits + self.element.is_float
+
+    def key(self, element: Value, position: IndexExpr) -> Value:
+        """The key of an element at a position of its row."""
+        place = cast(element, DType.i32) if not self.element.is_float else self._place(element)
+        is_zero: Value | None = None
+        if self.element.is_float:  # the place before that of 0.0 is that of -0.0
+            is_zero = Op("eq", [place, constant(-1, DType.i32)])
+            place = Op("where", [is_zero, constant(0, DType.i32), place])
+        if self.descending:
+            place = Op("bitwise_not", [place])
+        high = Op("mul", [cast(place, self.dtype), self._number(1 << self._low_bits)])
+        low = cast(IndexValue(position), self.dtype)
+        if is_zero is not None:
+            low = Op("mul", [low, self._number(2)])
+            low = Op("add", [low, cast(is_zero, self.dtype)])
+        return Op("add", [high, low])
+
+    def element_of(self, key: Value) -> Value:
+        """The element that has this key."""
+        place = cast(Op("rshift", [key, self._number(self._low_bits)]), DType.i32)
+        if self.descending:
+            place = Op("bitwise_not", [place])
+        if not self.element.is_float:
+            return cast(place, self.element)
+        flag = Op("bitwise_and", [key, self._number(1)])
+        is_zero = Op("ne", [flag, self._number(0)])
+        least = constant(-self._largest - 1, DType.i32)
+        bits = Op("where", [is_zero, least, self._turned(place)])
+        return Op("bitcast", [cast(bits, _SAME_SIZE[self.element])], self.element)
+
+    def position_of(self, key: Value) -> Value:
+        """The position, as i64, of the element that has this key."""
+        above = Op("rshift", [key, self._number(1)]) if self.element.is_float else key
+        mask = self._number((1 << self.position_bits) - 1)
+        return cast(Op("bitwise_and", [above, mask]), DType.i64)
+
+    @property
+    def _largest(self) -> int:
+        return (1 << (_BITS[self.element] - 1)) - 1
+
+    def _place(self, element: Value) -> Value:
+        """The place of a float among all of its type, as i32; that of 0.0 is 0."""
+        bits = cast(Op("bitcast", [element], _SAME_SIZE[self.element]), DType.i32)
+        largest = constant(self._largest, DType.i32)
+        return Op("where", [Op("isnan", [element]), largest, self._turned(bits)])
+
+    def _turned(self, bits: Value) -> Value:
+        """A number of sign and magnitude as one of two's complement, less 1 if negative; and the
+        other way."""
+        sign = Op("rshift", [bits, constant(_BITS[self.element] - 1, DType.i32)])
+        magnitude = Op("bitwise_and", [sign, constant(self._largest, DType.i32)])
+        return Op("bitwise_xor", [bits, magnitude])
+
+    def _number(self, number: int) -> Value:
+        return constant(number, self.dtype)
+
+
+def keys_of(element: DType, length: int, *, descending: bool) -> Keys | None:
+    """Keys for rows of so many elements; None where there are none, of complex numbers and of
+    types of 64 bits."""
+    if element not in _BITS:
+        return None
+    position_bits = max(length - 1, 0).bit_length()
+    needed = _BITS[element] + position_bits + element.is_float
+    dtype = DType.i32 if needed <= 32 else DType.i64
+    return Keys(element, dtype, position_bits, descending)

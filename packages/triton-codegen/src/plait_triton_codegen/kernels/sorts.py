@@ -1,0 +1,34 @@
+"""Sorts in Triton: of rows that a block holds as wholes.
+
+    t1 = device.sorted_rows(tl.where(rmask, t0, 9223372036854775807))
+
+What lies behind the end of a row is largest, and so stays there. Where few of a row's elements are
+wanted, less is sorted, and a block has these again and again:
+
+    t1 = device.least_of_rows(t0, 8)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from plait_ir_lowering import DType
+from plait_scheduler import Sort
+from plait_triton_codegen.kernels.operations import TRITON_DTYPES
+from plait_triton_codegen.kernels.tiles import power_of_two
+from plait_triton_codegen.kernels.values import Term, ValueWriter
+
+_LARGEST = {DType.i32: 2**31 - 1, DType.i64: 2**63 - 1}
+
+
+def sorted_line(sort: Sort, writer: ValueWriter, block: Callable[[Term], str], rblock: int) -> str:
+    """The line that sorts rows, whole in blocks of `rblock`."""
+    dtype = sort.value.dtype
+    term = writer.write(sort.value)
+    text = block(Term(f"{term.grouped()}.to({TRITON_DTYPES[dtype]})", term.axes))
+    if "r" in writer.masks:
+        text = f"tl.where({writer.masks['r']}, {text}, {_LARGEST[dtype]})"
+    count = rblock if sort.first is None else power_of_two(sort.first)
+    if count >= rblock:
+        return f"{sort.name} = device.sorted_rows({text})"
+    return f"{sort.name} = device.least_of_rows({text}, {count})"
