@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from mock_gpu import GPU, Graphs, alive, built, wait
+from mock_gpu import GENERATOR, GPU, Graphs, alive, built, wait
 from torch import Tensor
 
 from plait_scheduler import parse_program
@@ -104,6 +105,32 @@ program gather(s in 1..1000)
     launch halve(y) sizes(s)
     return y
 """
+DRAWING = """\
+program drawing()
+  inputs x
+  arena 64
+  buffer x: f32[4] on cuda:0 = input 0
+  buffer first: i64[2] on cuda:0 = extern
+  buffer second: i64[2] on cuda:0 = extern
+  buffer h: i64[2] on cuda:0 = arena 0
+  buffer y: i64[4] on cuda:0 = output
+  kernel same(p0: read i64[2], p1: write i64[2])
+    for i0: 2
+      outer store p1[i0] = p0[i0]
+  kernel both(p0: read i64[2], p1: read i64[2], p2: write i64[4])
+    for i0: 4
+      outer store p2[i0] = p0[0]
+  steps
+    call new(first) = plait_philox::reserve(20, device("cuda", 0))
+    allocate h
+    launch same(first, h)
+    call new(second) = plait_philox::reserve(8, device("cuda", 0))
+    allocate y
+    launch both(h, second, y)
+    free h
+    return y, second
+"""
+DRAWING_KERNELS = {"same": (1, 0), "both": (1, 0)}
 S = parse_program(GATHER).buffers[0].layout.size[0]
 GATHER_KERNELS = {"taken": (S, 1), "rows": (S, 0), "halve": (S, 0)}
 UPDATE = (
@@ -571,3 +598,50 @@ def test_a_call_that_fails_leaves_no_report_of_its_indices(is_recorded: bool) ->
         GPU.mock_fail(0)
         GPU.mock_set_context(True)
         check(run(table, places), (gather(table, places),))
+
+
+@pytest.mark.parametrize("is_recorded", [False, True], ids=["launched", "recorded"])
+def test_each_call_draws_from_where_the_generator_is(is_recorded: bool) -> None:
+    before = alive()
+    graphs = Graphs(0) if is_recorded else None
+    run, x = built(DRAWING, DRAWING_KERNELS, graphs=graphs), torch.ones(4)
+    kept = []
+    for turn in range(9):
+        GENERATOR[:] = turn - 4, 100 * turn
+        kept.append(run(x))
+        assert GENERATOR == [turn - 4, 100 * turn + 28]
+    wait()
+    for turn, (both, second) in enumerate(kept):
+        seed, offset = turn - 4, 100 * turn
+        assert both.tolist() == [seed, offset, seed, offset + 20]
+        assert second.tolist() == [seed, offset + 20]
+    if graphs is not None:
+        assert graphs.recordings == 1, graphs.reason
+        assert graphs.reason is None
+    del run, kept, both, second
+    gc.collect()
+    assert alive() == before
+
+
+def test_failures_of_what_draws_are_errors_and_leave_nothing() -> None:
+    for what in (GPU.mock_fail, GPU.mock_fail_memory):
+        before = alive()
+        for number in FAILURES:
+            graphs = Graphs(0)
+            run, x = built(DRAWING, DRAWING_KERNELS, graphs=graphs), torch.ones(4)
+            what(number)
+            for _ in range(6):
+                with contextlib.suppress(RuntimeError):
+                    run(x)
+            reached = not GPU.mock_fails()
+            GPU.mock_fail(0)
+            GPU.mock_fail_memory(0)
+            GENERATOR[:] = 3, 40
+            (both, _) = run(x)
+            wait()
+            assert both.tolist() == [3, 40, 3, 60]
+            del run, both, _
+            gc.collect()
+            assert alive() == before, number
+            if not reached:
+                break

@@ -15,7 +15,7 @@ import torch
 
 from plait_cpp_codegen.device_host import DeviceKernel, InputWrites
 from plait_cpp_codegen.external.encode import NotEncodable, encode_call
-from plait_cpp_codegen.external.schemas import overload_of, tensors_of
+from plait_cpp_codegen.external.schemas import overload_of, reserves, tensors_of
 from plait_cpp_codegen.external.shims import shim_of
 from plait_ir_lowering import TensorRef
 from plait_scheduler import (
@@ -174,6 +174,8 @@ def graph_refusal(program: Program, kernels: Mapping[str, DeviceKernel]) -> str 
 
 
 def _call_refusal(call: CallExtern, buffers: Mapping[str, ProgramBuffer]) -> str | None:
+    if reserves(call):
+        return None
     if _draws(call):
         return f"{call.op} draws random numbers, of which a graph would repeat the first"
     dtypes = tuple(buffers[name].dtype for name in call.results if name is not None)

@@ -100,6 +100,7 @@ if TYPE_CHECKING:
     )
     from plait_fx_passes.passes.manager import (
         DEFAULT_PASSES,
+        DRAWING_PASSES,
         IN_PLACE_PASSES,
         KERNEL_PASSES,
         LAYOUT_PASSES,
@@ -321,6 +322,7 @@ else:
             ),
             "plait_fx_passes.passes.manager": (
                 "DEFAULT_PASSES",
+                "DRAWING_PASSES",
                 "IN_PLACE_PASSES",
                 "KERNEL_PASSES",
                 "LAYOUT_PASSES",
@@ -431,6 +433,7 @@ else:
 
 __all__ = [
     "DEFAULT_PASSES",
+    "DRAWING_PASSES",
     "FOLDING_PASSES",
     "FOLD_BATCH_NORMS",
     "IN_PLACE_PASSES",
