@@ -43,7 +43,7 @@ class Generator:
 
 
 def _generator(device: torch.device) -> Generator | None:
-    kinds = agreeing(device)
+    kinds = agreeing(device) if device.type == "cuda" else None
     return Generator(threads_of(device), kinds) if kinds else None
 
 
@@ -78,7 +78,7 @@ class _Draws:
         kind, rule = _RULES[node.target]
         value = node.meta["val"]
         value = value[0] if isinstance(value, (tuple, list)) else value
-        if value.device.type != "cuda" or not has_static_sizes(value) or not value.numel():
+        if not has_static_sizes(value) or not value.numel():
             return False
         generator = self.known(value.device)
         if generator is None or kind not in generator.kinds:
