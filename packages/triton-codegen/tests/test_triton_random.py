@@ -1,4 +1,4 @@
-"""Random numbers in kernels: those of `plait_utils.counters` and `plait_utils.philox`, to the bit."""
+"""Random numbers in kernels: of `plait_utils.counters` and `plait_utils.philox`, to the bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers of torch's generators of GPUs: published ones, and those of ATen's kernels, step by step."""
+"""Numbers of torch's generators of GPUs: published ones, and those of kernels, step by step."""
 
 from __future__ import annotations
 

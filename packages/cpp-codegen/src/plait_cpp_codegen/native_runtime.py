@@ -153,8 +153,9 @@ def _set_up(runtime: Runtime) -> None:
     library, on_gpu = folder / "libtorch_cpu.so", folder / "libtorch_cuda.so"
     autocast = torch._C._is_any_autocast_enabled, torch._C._DisableAutocast
     take_tensors = torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs
-    on_device = str(on_gpu), take_tensors, _DRIVER, _take_numbers
-    runtime.set_up(str(library), table, *autocast, *on_device)
+    runtime.set_up(
+        *(str(library), table, *autocast, str(on_gpu), take_tensors, _DRIVER, _take_numbers)
+    )
 
 
 def _take_numbers(device: int, count: int) -> tuple[int, int]:

@@ -188,5 +188,5 @@ RESERVE = torch.ops.plait_philox.reserve.default
 """The seed and the offset of a GPU's default generator, which is moved on by `count`, as a tensor
 there of two int64."""
 UNIFORM = torch.ops.plait_philox.uniform.default
-"""Numbers of (0, 1], float32 or float64, as ATen's kernels draw them from a state and `start` behind
-it, before they make others of them."""
+"""Numbers of (0, 1], float32 or float64, as ATen's kernels draw them from a state, `start` behind
+its offset, before they make others of them."""

@@ -88,9 +88,7 @@ def _drawn(draw: _Draw, device: torch.device) -> tuple[Tensor, int]:
 
 
 @cache
-def _expected(
-    count: int, threads: int, vector: int, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
+def _expected(count: int, threads: int, vector: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Some positions of so many, and the numbers there."""
     position = torch.arange(count)
     if count > 2 * _FEW:

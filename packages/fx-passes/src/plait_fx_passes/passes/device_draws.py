@@ -68,13 +68,12 @@ class _Draws:
         for node in list(self.context.graph.nodes):
             if node.op != "call_function" or node.target is operator.getitem:
                 continue
-            if node.target in _RULES:
-                if not self._replaced(node):
-                    self.states.clear()
-            elif _may_draw(node.target):
+            if not self._replaced(node) and _may_draw(node.target):
                 self.states.clear()
 
     def _replaced(self, node: fx.Node) -> bool:
+        if not isinstance(node.target, OpOverload) or node.target not in _RULES:
+            return False
         kind, rule = _RULES[node.target]
         value = node.meta["val"]
         value = value[0] if isinstance(value, (tuple, list)) else value

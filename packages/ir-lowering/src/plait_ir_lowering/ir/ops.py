@@ -126,7 +126,7 @@ OPS: dict[str, OpSpec] = _table(
             "philox",
             4,
             TypeRule.LONG,
-            "a word of Philox-4x32-10: the one numbered d, of key a, of the counter b and, above, c",
+            "the word d, of 0 to 3, of Philox-4x32-10 with key a and counter b, above which is c",
         ),
         ("where", 3, TypeRule.SELECT, "b where a, else c"),
         ("real", 1, TypeRule.PART, "the real part"),
