@@ -18,6 +18,7 @@ from mock_gpu import GENERATOR, GPU, Graphs, alive, built, wait
 from torch import Tensor
 
 from plait_scheduler import parse_program
+from plait_utils import philox
 
 LAZY = os.environ.get("MOCK_GPU_LAZY") == "1"
 FAILURES = range(2, 300, 6) if LAZY else range(1, 300, 3)
@@ -645,3 +646,34 @@ def test_failures_of_what_draws_are_errors_and_leave_nothing() -> None:
             assert alive() == before, number
             if not reached:
                 break
+
+
+def test_within_a_graph_of_the_users_an_operator_tells_the_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[Tensor] = []
+
+    def state(count: int, device: torch.device) -> Tensor:
+        assert device == torch.device("cuda", 0)
+        told.append(torch.tensor([count, 7]))
+        return told[-1]
+
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    monkeypatch.setattr(philox, "_recorded", state)
+    run, x, before = built(DRAWING, DRAWING_KERNELS), torch.ones(4), [*GENERATOR]
+    own = new_stream()
+    stream, graph, executable = ctypes.c_void_p(own), ctypes.c_void_p(), ctypes.c_void_p()
+    GPU.mock_set_stream(own)
+    GPU.mock_set_pooled(True)
+    assert not GPU.cuStreamBeginCapture_v2(stream, 2)
+    both, _ = run(x)
+    assert not GPU.cuStreamEndCapture(stream, ctypes.byref(graph))
+    assert not GPU.cuGraphInstantiateWithFlags(ctypes.byref(executable), graph, 0)
+    GPU.mock_set_pooled(False)
+    for seed in range(3):
+        told[1].fill_(seed)  # the dispatcher fails in a capture of this GPU, and Python calls again
+        assert not GPU.cuGraphLaunch(executable, stream)
+        wait()
+        assert both.tolist() == [seed, seed, 8, 7]
+    GPU.mock_set_stream(None)
+    assert before == GENERATOR

@@ -15,6 +15,7 @@ from importlib import metadata
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from plait_utils.cache import DiskCache
 from plait_utils.hashing import stable_hash
@@ -56,7 +57,7 @@ def _known(index: int) -> frozenset[Kind]:
     if data is not None:
         return frozenset(map(Kind, json.loads(data)))
     device = torch.device("cuda", index)
-    with torch.no_grad():
+    with torch.no_grad(), torch._C.DisableTorchFunction(), _disable_current_modes():
         found = frozenset(kind for kind in Kind if differing(kind, device) is None)
     store.put(key, json.dumps(sorted(kind.value for kind in found)).encode())
     for kind in set(Kind) - found:
@@ -118,8 +119,13 @@ def dropout_scale(kept: float, dtype: torch.dtype) -> tuple[float, float]:
     float64 of numbers that its kernel has."""
     if dtype is torch.float64:
         return kept, 1.0 / kept
-    probability = float(torch.tensor(kept, dtype=torch.float32))
-    return probability, float(torch.tensor(1.0 / probability, dtype=torch.float32))
+    probability = _single(kept)
+    return probability, _single(1.0 / probability)
+
+
+def _single(number: float) -> float:
+    """Rounded to float32."""
+    return float(torch.tensor(number, dtype=torch.float32, device="cpu"))
 
 
 def _dropouts(device: torch.device) -> Iterator[str | None]:

@@ -192,7 +192,7 @@ def _uniform(drawing: _Drawing, low: float = 0.0, high: float = 1.0) -> _Made:
     dtype = drawing.value.dtype
     if dtype not in FLOATS or not _is_distribution(drawing):
         return None
-    start, end = (torch.tensor(number, dtype=dtype) for number in (low, high))
+    start, end = (torch.tensor(number, dtype=dtype, device="cpu") for number in (low, high))
     width = float(end - start)
     if not 0 < width <= torch.finfo(dtype).max or (float(start) and not _is_power(width)):
         return None
