@@ -93,6 +93,17 @@ def test_gradients_have_the_numbers_of_their_forward(budget):
 
 
 @on_gpu
+@pytest.mark.parametrize("first", [0, 8, 4, 1])
+def test_inputs_may_begin_anywhere(first):
+    x = torch.randn(4096 + first, device="cuda")[first:]
+    run = plait.compile(lambda x: F.dropout(x, 0.3))
+    wanted, end = _seeded(F.dropout, x, 0.3)
+    found, moved = _seeded(run, x)
+    _draws_alike(wanted, found)
+    assert moved == end
+
+
+@on_gpu
 def test_recorded_programs_draw_anew_in_each_call():
     x, y = (torch.randn(64, 96, device="cuda") for _ in range(2))
     run = plait.compile(chain, mode="reduce-overhead")

@@ -110,7 +110,7 @@ DRAWING = """\
 program drawing()
   inputs x
   arena 64
-  buffer x: f32[4] on cuda:0 = input 0
+  buffer x: f32[8] on cuda:0 = input 0
   buffer first: i64[2] on cuda:0 = extern
   buffer second: i64[2] on cuda:0 = extern
   buffer h: i64[2] on cuda:0 = arena 0
@@ -122,10 +122,10 @@ program drawing()
     for i0: 4
       outer store p2[i0] = p0[0]
   steps
-    call new(first) = plait_philox::reserve(20, device("cuda", 0))
+    call new(first) = plait_philox::reserve(20, device("cuda", 0), [x])
     allocate h
     launch same(first, h)
-    call new(second) = plait_philox::reserve(8, device("cuda", 0))
+    call new(second) = plait_philox::reserve(8, device("cuda", 0), [])
     allocate y
     launch both(h, second, y)
     free h
@@ -605,7 +605,7 @@ def test_a_call_that_fails_leaves_no_report_of_its_indices(is_recorded: bool) ->
 def test_each_call_draws_from_where_the_generator_is(is_recorded: bool) -> None:
     before = alive()
     graphs = Graphs(0) if is_recorded else None
-    run, x = built(DRAWING, DRAWING_KERNELS, graphs=graphs), torch.ones(4)
+    run, x = built(DRAWING, DRAWING_KERNELS, graphs=graphs), torch.ones(8)
     kept = []
     for turn in range(9):
         GENERATOR[:] = turn - 4, 100 * turn
@@ -624,12 +624,23 @@ def test_each_call_draws_from_where_the_generator_is(is_recorded: bool) -> None:
     assert alive() == before
 
 
+def test_operands_of_dropouts_that_begin_elsewhere_go_elsewhere() -> None:
+    run = built(DRAWING, DRAWING_KERNELS, otherwise=lambda x: ("elsewhere", x))
+    memory = torch.ones(32)
+    first = -memory.data_ptr() // 4 % 8  # the next multiple of 32 bytes
+    before = [*GENERATOR]
+    assert run(memory[first + 4 :][:8])[0] == "elsewhere"
+    assert before == GENERATOR
+    run(memory[first + 8 :][:8])
+    assert before != GENERATOR
+
+
 def test_failures_of_what_draws_are_errors_and_leave_nothing() -> None:
     for what in (GPU.mock_fail, GPU.mock_fail_memory):
         before = alive()
         for number in FAILURES:
             graphs = Graphs(0)
-            run, x = built(DRAWING, DRAWING_KERNELS, graphs=graphs), torch.ones(4)
+            run, x = built(DRAWING, DRAWING_KERNELS, graphs=graphs), torch.ones(8)
             what(number)
             for _ in range(6):
                 with contextlib.suppress(RuntimeError):
@@ -660,7 +671,7 @@ def test_within_a_graph_of_the_users_an_operator_tells_the_state(
 
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     monkeypatch.setattr(philox, "_recorded", state)
-    run, x, before = built(DRAWING, DRAWING_KERNELS), torch.ones(4), [*GENERATOR]
+    run, x, before = built(DRAWING, DRAWING_KERNELS), torch.ones(8), [*GENERATOR]
     own = new_stream()
     stream, graph, executable = ctypes.c_void_p(own), ctypes.c_void_p(), ctypes.c_void_p()
     GPU.mock_set_stream(own)

@@ -83,7 +83,7 @@ def test_one_state_is_reserved_for_all_that_draw_one_after_another():
 
     graph = _passed(program, _input(8, 16))
     (reserved,) = _calls(graph, RESERVE)
-    assert reserved.args == (3 * STEP + 2 * STEP, torch.device("cpu"))
+    assert reserved.args == (3 * STEP + 2 * STEP, torch.device("cpu"), [])
     assert [node.args[2] for node in _calls(graph, UNIFORM)] == [0, 4, 8, 12]
     assert not any(torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ())
                    for n in graph.graph.nodes if n is not reserved)  # fmt: skip
@@ -148,8 +148,7 @@ def test_other_numbers_are_those_of_atens_kernels():
 
 
 LEFT = {
-    "an input's place in memory is not known": lambda x: dropout(x, 0.5),
-    "nor is that of a view of it": lambda x: dropout(x[:4], 0.5),
+    "a view of an input may lie anywhere": lambda x: dropout(x[:4], 0.5),
     "what an input becomes lies where it lay": lambda x: (dropout(x.relu_(), 0.5), x.exp_())[0],
     "normal numbers": torch.randn_like,
     "sums that are rounded once": lambda x: x.clone().uniform_(-0.1, 0.2),
@@ -176,8 +175,19 @@ def test_what_differs_on_a_gpu_is_drawn_by_operators():
     assert len(_calls(graph, UNIFORM)) == 1
 
 
+def test_inputs_are_to_begin_where_vectors_do():
+    def program(x):
+        return dropout(x, 0.5), dropout(x * 2, 0.5)
+
+    graph = _passed(program, _input(8, 16))
+    (reserved,) = _calls(graph, RESERVE)
+    assert reserved.args[2] == [*graph.placeholders]
+    assert [node.args[4] for node in _calls(graph, UNIFORM)] == [8, 8]
+
+
 def test_odd_inputs_lie_nowhere_in_vectors():
     graph = _passed(lambda x: dropout(x, 0.5), _input(7, 9))
+    assert _calls(graph, RESERVE)[0].args[2] == []
     assert [node.args[4] for node in _calls(graph, UNIFORM)] == [1]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from plait_utils.philox import BLOCK, UNIFORM, _signed, advance, philox, take
+from plait_utils.philox import BLOCK, RESERVE, UNIFORM, _signed, advance, begins_at, philox, take
 from plait_utils.philox_agreement import Kind, agreeing, dropout_scale
 
 WORD = 0xFFFFFFFF
@@ -133,6 +133,15 @@ def test_a_state_is_taken_once(monkeypatch):
     monkeypatch.setattr(torch.cuda, "default_generators", (None, generator))
     assert [take(1, 8), take(1, 4)] == [(-3, 12), (-3, 20)]
     assert generator.offset == 24
+
+
+def test_operands_begin_where_vectors_do():
+    x = torch.empty(64)
+    sizes = [(24, 32), (12, 16), (6, 8), (5, 4)]
+    assert [begins_at(x[:count]) for count, _ in sizes] == [multiple for _, multiple in sizes]
+    first = -x.data_ptr() // 4 % 8
+    with pytest.raises(RuntimeError, match="no multiple of 32 bytes"):
+        RESERVE(4, torch.device("cuda", 0), [x[first + 4 :][:8]])
 
 
 def test_scales_are_as_wide_as_the_kernels():

@@ -37,11 +37,14 @@ STEP = 4
 """What offsets are multiples of: the numbers of a counter."""
 UNROLL = {torch.float32: 4, torch.float64: 2}
 """How many numbers of a dtype a counter gives."""
+VECTORS = (8, 4, 2, 1)
+"""How many neighbours a thread of a dropout may draw."""
 
 _library: Any
 _library = torch.library.Library("plait_philox", "DEF")  # type: ignore[no-untyped-call]  # as torch has it
 _library.define(
-    "reserve(int count, Device device) -> Tensor", tags=(torch.Tag.nondeterministic_seeded,)
+    "reserve(int count, Device device, Tensor[] placed) -> Tensor",
+    tags=(torch.Tag.nondeterministic_seeded,),
 )
 _library.define(
     "uniform(Tensor state, int[] size, int start, int threads, int vector, ScalarType dtype)"
@@ -101,6 +104,18 @@ def advance(count: int, threads: int, unroll: int) -> int:
     return ((count - 1) // (threads * unroll) + 1) * STEP
 
 
+def most_neighbours(count: int) -> int:
+    """How many neighbours a thread of a dropout of so many elements draws, wherever it may read as
+    many at once."""
+    return next(vector for vector in VECTORS if not count % vector)
+
+
+def begins_at(tensor: Tensor) -> int:
+    """Of how many bytes the place of a tensor is to be a multiple, that threads of a dropout draw
+    as many neighbours as its size allows."""
+    return most_neighbours(tensor.numel()) * tensor.element_size()
+
+
 def threads_of(device: torch.device) -> int:
     """How many threads of ATen's kernels a GPU runs at once, at most."""
     found = torch.cuda.get_device_properties(device)
@@ -127,7 +142,13 @@ def _signed(number: int) -> int:
     return number - (1 << 64) if number >> 63 else number
 
 
-def _reserve(count: int, device: torch.device) -> Tensor:
+def _reserve(count: int, device: torch.device, placed: Sequence[Tensor]) -> Tensor:
+    for tensor in placed:
+        if tensor.data_ptr() % begins_at(tensor):
+            multiple = begins_at(tensor)
+            raise RuntimeError(
+                f"the operand of a dropout begins at no multiple of {multiple} bytes"
+            )
     if torch.cuda.is_current_stream_capturing():
         return _recorded(count, device)
     index = torch.cuda.current_device() if device.index is None else device.index
@@ -169,7 +190,7 @@ def uniform_at(
     return (low ^ high << 21).to(dtype) * 2.0**-53 + 2.0**-54
 
 
-def _fake_state(count: int, device: torch.device) -> Tensor:
+def _fake_state(count: int, device: torch.device, placed: Sequence[Tensor]) -> Tensor:
     return torch.empty(2, dtype=torch.int64, device=device)
 
 
@@ -186,7 +207,8 @@ _library.impl("uniform", _fake_numbers, "Meta")
 
 RESERVE = torch.ops.plait_philox.reserve.default
 """The seed and the offset of a GPU's default generator, which is moved on by `count`, as a tensor
-there of two int64."""
+there of two int64. Raises RuntimeError, and moves nothing, where one of the tensors `placed` begins
+elsewhere than `begins_at` says."""
 UNIFORM = torch.ops.plait_philox.uniform.default
 """Numbers of (0, 1], float32 or float64, as ATen's kernels draw them from a state, `start` behind
 its offset, before they make others of them."""

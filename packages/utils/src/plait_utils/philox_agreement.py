@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from plait_utils.cache import DiskCache
 from plait_utils.hashing import stable_hash
 from plait_utils.log import warn_once
-from plait_utils.philox import UNROLL, advance, threads_of, uniform_at
+from plait_utils.philox import UNROLL, VECTORS, advance, threads_of, uniform_at
 
 
 class Kind(Enum):
@@ -32,8 +32,6 @@ class Kind(Enum):
 
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-VECTORS = (8, 4, 2, 1)
-"""How many neighbours a thread of a dropout draws: the most that memory and its size allow."""
 _SEED, _OFFSET = 0x1234_5678_9ABC_DEF0, 40
 _FEW = 1000
 _KEPT = 0.75

@@ -65,8 +65,8 @@ class ExternWriter:
         ]
         if reserves(call):
             count = integer(cast(int, call.args[0]))
-            reserved = f"code = api.reserve(&api, &{name}, {count}, places, stream);"
-            return [lines[-1], reserved, "if (code) goto done;"]
+            reserved = f"code = api.reserve(&api, &{name}, {count}, p, places, stream);"
+            return [*lines, reserved, "if (code) goto done;"]
         dtypes = tuple(self.buffer(n).dtype for n in call.results if n is not None)
         shim = shim_of(call, dtypes, "cuda" if self.tables.device else "cpu")
         general = f"code = api.call(&api, &{name}, p, places);"

@@ -67,7 +67,7 @@ struct Api {
   int (*check)(const Api* api, int64_t* report);
   void (*close_report)(const Api* api, int64_t* report, void* stream, int code);
   // The seed and the offset of the GPU's default generator, which it moves on by `count`, as a call gives them on the device.
-  int (*reserve)(const Api* api, const ExternCall* call, int64_t count, const Place* place, void* stream);
+  int (*reserve)(const Api* api, const ExternCall* call, int64_t count, void* const* data, const Place* place, void* stream);
   void* gpu;                       // the runtime's
   void* recording;                 // while a program is recorded: what is kept of it
 };
@@ -97,4 +97,5 @@ struct Signature {
   int32_t device, kernel_count, check_count, kept_count;
   const DeviceKernel* kernels;
   void** kept;
+  const int32_t* multiples;        // of how many bytes the places of inputs are multiples; 0 where 16 is enough for all
 };

@@ -142,9 +142,9 @@ int give_state(const int64_t state[2], char* to, void* stream) {
   return error ? driver_error("a copy", error) : 0;
 }
 // Where a user's graph is recorded, only operators of torch can draw from its generator: the call is one.
-int reserve_state(const Api* api, const ExternCall* call, int64_t count, const Place* place, void* stream) {
+int reserve_state(const Api* api, const ExternCall* call, int64_t count, void* const* data, const Place* place, void* stream) {
   int status = 0;
-  if (driver.capturing(stream, &status) || status) return call_external(api, call, nullptr, place);
+  if (driver.capturing(stream, &status) || status) return call_external(api, call, data, place);
   int64_t state[2];
   if (!place->data) return take_state(api, count, state);
   if (int code = empty_on_device(call->result_specs, place->owner, place->data)) return code;

@@ -248,7 +248,7 @@ int recorded_launch(const Api* api, int32_t number, int64_t programs, void** arg
   made->node = last[0];
   return 0;
 }
-int recorded_reserve(const Api* api, const ExternCall* call, int64_t count, const Place* place, void*) {
+int recorded_reserve(const Api* api, const ExternCall* call, int64_t count, void* const*, const Place* place, void*) {
   Recording* it = (Recording*)api->recording;
   Reserved* made = zeros<Reserved>(0);
   made->count = count;

@@ -25,8 +25,17 @@ from plait_fx_passes.passes.base import Pass, PassContext
 from plait_fx_passes.passes.calls import Calls
 from plait_fx_passes.passes.noops import same_tensor
 from plait_utils import dataclass
-from plait_utils.philox import RESERVE, STEP, UNIFORM, UNROLL, advance, threads_of
-from plait_utils.philox_agreement import FLOATS, VECTORS, Kind, agreeing, dropout_scale
+from plait_utils.philox import (
+    RESERVE,
+    STEP,
+    UNIFORM,
+    UNROLL,
+    VECTORS,
+    advance,
+    most_neighbours,
+    threads_of,
+)
+from plait_utils.philox_agreement import FLOATS, Kind, agreeing, dropout_scale
 
 aten = torch.ops.aten
 
@@ -53,6 +62,8 @@ class _Reserved:
 
     node: fx.Node
     count: int = 0
+    placed: dict[fx.Node, None] = field(default_factory=dict)
+    """Inputs that are to begin where a dropout reads as many elements at once as it can."""
 
 
 @dataclass(slots=True)
@@ -85,14 +96,15 @@ class _Draws:
         calls = Calls(self.context, node, DEVICE_DRAWS.name)
         state = self.states.get(value.device)
         if state is None:
-            state = _Reserved(calls(RESERVE, STEP, value.device))
+            state = _Reserved(calls(RESERVE, STEP, value.device, []))
         drawing = _Drawing(self.context.aten, node, value, calls, generator.threads, state)
         made = rule(drawing)
         if made is None or not self._let_use(node, made):
             calls.erase()
             return False
         state.count += drawing.step
-        state.node.args = (state.count, value.device)
+        state.placed |= drawing.placed
+        state.node.args = (state.count, value.device, [*state.placed])
         self.states[value.device] = state
         self.context.matches[kind.value] += 1
         return True
@@ -137,6 +149,8 @@ class _Drawing:
     state: _Reserved
     step: int = 0
     """How far it moves the generator on, when that is known."""
+    placed: dict[fx.Node, None] = field(default_factory=dict)
+    """As of the state."""
 
     def number(self, position: int, default: float | None = None) -> float | None:
         """An argument that may be left out, by its place in the schema; None for one that each call
@@ -233,7 +247,7 @@ def _dropout(drawing: _Drawing) -> _Made:
     trains = drawing.node.args[2] is not False
     if not trains or share is None or not 0 < share < 1 or dtype not in FLOATS:
         return None
-    vector = _vector(drawing.graph, x)
+    vector = _vector(drawing, x)
     if vector is None:
         return None
     kept, scale = dropout_scale(1.0 - share, dtype)
@@ -245,19 +259,21 @@ def _dropout(drawing: _Drawing) -> _Made:
     return calls(aten.mul.Tensor, calls(aten.mul.Tensor, x, mask), scale), mask
 
 
-def _vector(graph: AtenGraph, x: fx.Node) -> int | None:
+def _vector(drawing: _Drawing, x: fx.Node) -> int | None:
     """How many neighbours a thread of ATen's dropout draws: as many as the operand's place in
-    memory allows. None where that is not known: torch's allocator begins at multiples of 512 bytes,
-    but nobody knows where inputs begin, and what eager computes in their memory."""
+    memory allows. torch's allocator begins at multiples of 512 bytes. An input is to begin where
+    the most are allowed; None where that is not known, as of what eager computes in its memory."""
     value = x.meta["val"]
-    if not is_dense(value):
+    most = most_neighbours(value.numel()) if is_dense(value) else 1
+    if most == 1:
         return 1
-    fitting = [vector for vector in VECTORS if not value.numel() % vector]
-    if fitting == [1]:
-        return 1
-    if _is_in_foreign_memory(graph, storage_root(x)):
+    if x.op == "placeholder":
+        drawing.placed[x] = None
+        return most
+    if _is_in_foreign_memory(drawing.graph, storage_root(x)):
         return None
-    return next(vector for vector in fitting if not value.storage_offset() % vector)
+    allowed = (vector for vector in VECTORS if vector <= most)
+    return next(vector for vector in allowed if not value.storage_offset() % vector)
 
 
 def _is_in_foreign_memory(graph: AtenGraph, root: fx.Node) -> bool:
