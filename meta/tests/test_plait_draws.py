@@ -8,6 +8,8 @@ import torch.nn.functional as F
 
 import plait
 from plait.options import CompileOptions
+from plait_fx_passes.passes import device_draws
+from plait_utils import philox
 from plait_utils.philox_agreement import Kind, agreeing
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -44,6 +46,77 @@ def test_on_a_cpu_operators_draw():
     wanted = torch.rand_like(x) + x
     torch.manual_seed(3)
     assert torch.equal(run(x), wanted)
+
+
+class _AsIfOnAGpu:
+    """A CPU that draws as a GPU of few threads does."""
+
+    threads = 1024
+
+    def __init__(self, patch):
+        self.state = [77, 40]
+        patch.setattr(device_draws, "agreeing", lambda _: frozenset(Kind))
+        patch.setattr(device_draws, "threads_of", lambda _: self.threads)
+        patch.setattr(philox, "take", self.take)
+        patch.setattr(torch.cuda, "current_device", lambda: 0)
+
+    def take(self, device, count):
+        seed, offset = self.state
+        self.state[1] += count
+        return seed, offset
+
+    def numbers(self, offset, size, vector=1):
+        state = torch.tensor([77, offset])
+        return philox.UNIFORM(state, size, 0, self.threads, vector, torch.float32)
+
+
+@pytest.mark.parametrize("backend", ["plait", "python"])
+def test_loops_compute_what_is_drawn(monkeypatch, backend):
+    gpu = _AsIfOnAGpu(monkeypatch)
+
+    def program(x, y):
+        kept = torch.native_dropout(x * 2, 0.3, True)[0] + y
+        return kept, torch.rand_like(x), torch.randn(3), torch.native_dropout(kept, 0.5, True)[0]
+
+    run = plait.compile(program, backend=backend)
+    x, y = torch.randn(37, 64), torch.randn(37, 64)
+    for turn in range(3):
+        start = 40 + 12 * turn
+        found = run(x, y)
+        first = (gpu.numbers(start, [37, 64], 8) < 0.7).float()
+        wanted = 2 * x * first * (1 / 0.7) + y
+        torch.testing.assert_close(found[0], wanted)
+        assert torch.equal(found[1], gpu.numbers(start + 4, [37, 64]))
+        second = (gpu.numbers(start + 8, [37, 64], 8) < 0.5).float()
+        torch.testing.assert_close(found[3], wanted * second * 2)
+    assert gpu.state == [77, 76]
+    assert not plait.report(run).eager_graphs
+
+
+@pytest.mark.parametrize("budget", [None, 0, 1])
+def test_a_backward_has_the_numbers_of_its_forward(monkeypatch, budget):
+    gpu = _AsIfOnAGpu(monkeypatch)
+    run = plait.compile(
+        lambda x: torch.native_dropout(x.sin(), 0.4, True)[0], options={"memory_budget": budget}
+    )
+    x = torch.randn(64, 50, requires_grad=True)
+    first, second = run(x), run(x)
+    for start, y in ((44, second), (40, first)):
+        (gradient,) = torch.autograd.grad(y.sum(), x)
+        kept = (gpu.numbers(start, [64, 50], 8) < 0.6).float()
+        torch.testing.assert_close(gradient, (x.cos() * kept / 0.6).detach())
+    assert not plait.report(run).eager_graphs
+
+
+def test_operands_that_begin_elsewhere_are_dropped_by_operators(monkeypatch):
+    _AsIfOnAGpu(monkeypatch)
+    run = plait.compile(lambda x: torch.native_dropout(x, 0.5, True)[0])
+    memory = torch.ones(96)
+    first = -memory.data_ptr() // 4 % 8 + 4
+    torch.manual_seed(5)
+    found = run(memory[first:][:64])
+    torch.manual_seed(5)
+    assert torch.equal(found, torch.native_dropout(memory[first:][:64], 0.5, True)[0])
 
 
 def _seeded(function, *given, offset=0):

@@ -144,12 +144,9 @@ def _signed(number: int) -> int:
 
 def _reserve(count: int, device: torch.device, placed: Sequence[Tensor]) -> Tensor:
     for tensor in placed:
-        if tensor.data_ptr() % begins_at(tensor):
-            multiple = begins_at(tensor)
-            raise RuntimeError(
-                f"the operand of a dropout begins at no multiple of {multiple} bytes"
-            )
-    if torch.cuda.is_current_stream_capturing():
+        if tensor.data_ptr() % (multiple := begins_at(tensor)):
+            raise RuntimeError(f"a dropout's operand begins at no multiple of {multiple} bytes")
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         return _recorded(count, device)
     index = torch.cuda.current_device() if device.index is None else device.index
     return torch.tensor(take(index, count), device=device)

@@ -42,8 +42,11 @@ _Draw = Callable[[torch.Generator], Tensor]
 
 
 def agreeing(device: torch.device) -> frozenset[Kind]:
-    """What draws on a GPU as `plait_utils.philox` says; nothing while a graph is being recorded."""
-    if not torch.cuda.is_available() or torch.cuda.is_current_stream_capturing():
+    """What draws on a device as `plait_utils.philox` says: on a CPU nothing, nor while a graph is
+    being recorded."""
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return frozenset()
+    if torch.cuda.is_current_stream_capturing():
         return frozenset()
     return _known(torch.cuda.current_device() if device.index is None else device.index)
 

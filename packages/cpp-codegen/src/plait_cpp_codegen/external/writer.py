@@ -63,7 +63,7 @@ class ExternWriter:
             f"void* const p[] = {{{pointers}}};",
             f"const Place places[] = {{{self._places(call)}}};",
         ]
-        if reserves(call):
+        if reserves(call) and self.tables.device:
             count = integer(cast(int, call.args[0]))
             reserved = f"code = api.reserve(&api, &{name}, {count}, p, places, stream);"
             return [*lines, reserved, "if (code) goto done;"]

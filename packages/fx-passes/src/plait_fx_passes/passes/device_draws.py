@@ -52,7 +52,7 @@ class Generator:
 
 
 def _generator(device: torch.device) -> Generator | None:
-    kinds = agreeing(device) if device.type == "cuda" else None
+    kinds = agreeing(device)
     return Generator(threads_of(device), kinds) if kinds else None
 
 
