@@ -11,7 +11,6 @@ import json
 from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import cache
-from importlib import metadata
 
 import torch
 from torch import Tensor
@@ -68,6 +67,8 @@ def _known(index: int) -> frozenset[Kind]:
 
 
 def _key(index: int) -> str:
+    from importlib import metadata
+
     found = torch.cuda.get_device_properties(index)
     torchs = (torch.__version__, torch.version.git_version, torch.version.cuda, torch.version.hip)
     gpu = found.name, found.major, found.minor, found.multi_processor_count

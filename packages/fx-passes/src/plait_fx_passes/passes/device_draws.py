@@ -96,10 +96,11 @@ class _Draws:
         calls = Calls(self.context, node, DEVICE_DRAWS.name)
         state = self.states.get(value.device)
         if state is None:
-            state = _Reserved(calls(RESERVE, STEP, value.device, []))
-        drawing = _Drawing(self.context.aten, node, value, calls, generator.threads, state)
-        made = rule(drawing)
-        if made is None or not self._let_use(node, made):
+            made = self.context.fake([2], torch.int64, value.device)
+            state = _Reserved(calls.known(made, RESERVE, STEP, value.device, []))
+        drawing = _Drawing(self.context, node, value, calls, generator.threads, state)
+        drawn = rule(drawing)
+        if drawn is None or not self._let_use(node, drawn):
             calls.erase()
             return False
         state.count += drawing.step
@@ -141,7 +142,7 @@ class _Drawing:
     ``value`` is its first result.
     """
 
-    graph: AtenGraph
+    context: PassContext
     node: fx.Node
     value: torch.Tensor
     calls: Calls
@@ -168,7 +169,9 @@ class _Drawing:
         self.step = advance(self.value.numel(), self.threads, UNROLL[dtype])
         size = [self.value.shape[dim] for dim in order]
         start = self.state.count
-        made = self.calls(UNIFORM, self.state.node, size, start, self.threads, vector, dtype)
+        value = self.context.fake(size, dtype, self.value.device)
+        given = self.state.node, size, start, self.threads, vector, dtype
+        made = self.calls.known(value, UNIFORM, *given)
         if order == sorted(order):
             return made
         return self.calls(aten.permute.default, made, [order.index(dim) for dim in sorted(order)])
@@ -270,7 +273,7 @@ def _vector(drawing: _Drawing, x: fx.Node) -> int | None:
     if x.op == "placeholder":
         drawing.placed[x] = None
         return most
-    if _is_in_foreign_memory(drawing.graph, storage_root(x)):
+    if _is_in_foreign_memory(drawing.context.aten, storage_root(x)):
         return None
     allowed = (vector for vector in VECTORS if vector <= most)
     return next(vector for vector in allowed if not value.storage_offset() % vector)
