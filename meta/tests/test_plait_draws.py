@@ -108,6 +108,29 @@ def test_a_backward_has_the_numbers_of_its_forward(monkeypatch, budget):
     assert not plait.report(run).eager_graphs
 
 
+def test_dropouts_of_open_sizes(monkeypatch):
+    gpu = _AsIfOnAGpu(monkeypatch)
+
+    def program(x, y):
+        first = torch.native_dropout(x, 0.5, True)[0]
+        return first, torch.native_dropout((x + y).exp(), 0.5, True)[0]
+
+    run = plait.compile(program)  # which opens a size that changes
+    start = 40
+    for rows in (3, 200, 37, 1000):
+        x, y = torch.randn(rows, 64), torch.randn(rows, 64)
+        first, second = run(x, y)
+        step = 4 * (-(-rows * 64 // 4096))
+        kept = [gpu.numbers(start + n * step, [rows, 64], 8) < 0.5 for n in range(2)]
+        torch.testing.assert_close(first, x * kept[0] * 2)
+        torch.testing.assert_close(second, (x + y).exp() * kept[1] * 2)
+        start += 2 * step
+        assert gpu.state == [77, start]
+    fixed, opened = plait.report(run).graphs
+    assert "plait_philox" in str(fixed)
+    assert "plait_philox" in str(opened)
+
+
 def test_operands_that_begin_elsewhere_are_dropped_by_operators(monkeypatch):
     _AsIfOnAGpu(monkeypatch)
     run = plait.compile(lambda x: torch.native_dropout(x, 0.5, True)[0])

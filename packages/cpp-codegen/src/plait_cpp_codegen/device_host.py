@@ -303,5 +303,6 @@ class DeviceHostWriter(HostWriter):
 
 def _multiple(buffer: ProgramBuffer) -> int:
     """As `plait_utils.philox.begins_at`."""
-    count = product(buffer.layout.size).as_int()
+    known = [size for size in buffer.layout.size if size.is_constant]  # others change nothing
+    count = product(known).as_int()
     return max(most_neighbours(count) * buffer.dtype.itemsize, _ALIGNED)

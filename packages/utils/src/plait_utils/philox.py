@@ -43,11 +43,11 @@ VECTORS = (8, 4, 2, 1)
 _library: Any
 _library = torch.library.Library("plait_philox", "DEF")  # type: ignore[no-untyped-call]  # as torch has it
 _library.define(
-    "reserve(int count, Device device, Tensor[] placed) -> Tensor",
+    "reserve(SymInt count, Device device, Tensor[] placed) -> Tensor",
     tags=(torch.Tag.nondeterministic_seeded,),
 )
 _library.define(
-    "uniform(Tensor state, int[] size, int start, int threads, int vector, ScalarType dtype)"
+    "uniform(Tensor state, SymInt[] size, SymInt start, int threads, int vector, ScalarType dtype)"
     " -> Tensor"
 )
 _taking = threading.Lock()

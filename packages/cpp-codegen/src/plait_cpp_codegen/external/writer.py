@@ -64,7 +64,7 @@ class ExternWriter:
             f"const Place places[] = {{{self._places(call)}}};",
         ]
         if reserves(call) and self.tables.device:
-            count = integer(cast(int, call.args[0]))
+            count = integer(cast(Number, call.args[0]))
             reserved = f"code = api.reserve(&api, &{name}, {count}, p, places, stream);"
             return [*lines, reserved, "if (code) goto done;"]
         dtypes = tuple(self.buffer(n).dtype for n in call.results if n is not None)

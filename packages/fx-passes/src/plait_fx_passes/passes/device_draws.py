@@ -11,6 +11,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from math import prod
 from typing import TypeAlias, cast
 
 import torch
@@ -19,7 +20,7 @@ from torch._ops import OpOverload
 
 from plait_fx_passes.aliasing import storage_root
 from plait_fx_passes.aten_graph import AtenGraph
-from plait_fx_passes.layouts import has_static_sizes, is_dense
+from plait_fx_passes.layouts import has_static_sizes, is_dense, memory_order, surely_equal
 from plait_fx_passes.op_info import op_info
 from plait_fx_passes.passes.base import Pass, PassContext
 from plait_fx_passes.passes.calls import Calls
@@ -61,7 +62,7 @@ class _Reserved:
     """A state, and how far what is drawn from it moves it on."""
 
     node: fx.Node
-    count: int = 0
+    count: int | torch.SymInt = 0
     placed: dict[fx.Node, None] = field(default_factory=dict)
     """Inputs that are to begin where a dropout reads as many elements at once as it can."""
 
@@ -88,7 +89,7 @@ class _Draws:
         kind, rule = _RULES[node.target]
         value = node.meta["val"]
         value = value[0] if isinstance(value, (tuple, list)) else value
-        if not has_static_sizes(value) or not value.numel():
+        if has_static_sizes(value) and not value.numel():
             return False
         generator = self.known(value.device)
         if generator is None or kind not in generator.kinds:
@@ -148,7 +149,7 @@ class _Drawing:
     calls: Calls
     threads: int
     state: _Reserved
-    step: int = 0
+    step: int | torch.SymInt = 0
     """How far it moves the generator on, when that is known."""
     placed: dict[fx.Node, None] = field(default_factory=dict)
     """As of the state."""
@@ -162,10 +163,8 @@ class _Drawing:
 
     def numbers(self, dtype: torch.dtype, vector: int = 1, by_rows: bool = False) -> fx.Node:
         """One for each element of the result: in the order of memory, or row by row."""
-        strides = self.value.stride()
-        order = list(range(self.value.dim()))
-        if not by_rows:
-            order.sort(key=lambda dim: (-strides[dim], dim))
+        by_rows = by_rows or not has_static_sizes(self.value)
+        order = list(range(self.value.dim())) if by_rows else memory_order(self.value)
         self.step = advance(self.value.numel(), self.threads, UNROLL[dtype])
         size = [self.value.shape[dim] for dim in order]
         start = self.state.count
@@ -199,6 +198,8 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 def _is_distribution(drawing: _Drawing) -> bool:
     """Whether one kernel of a distribution draws the result, in the order of its memory."""
     value = drawing.value
+    if not has_static_sizes(value):
+        return False
     short = value.numel() * value.dtype.itemsize <= _MOST_BYTES
     return short and is_dense(value) and drawing.node.kwargs.get("generator") is None
 
@@ -266,17 +267,27 @@ def _vector(drawing: _Drawing, x: fx.Node) -> int | None:
     """How many neighbours a thread of ATen's dropout draws: as many as the operand's place in
     memory allows. torch's allocator begins at multiples of 512 bytes. An input is to begin where
     the most are allowed; None where that is not known, as of what eager computes in its memory."""
-    value = x.meta["val"]
-    most = most_neighbours(value.numel()) if is_dense(value) else 1
-    if most == 1:
-        return 1
+    most = _most(x.meta["val"])
+    if most is None or most == 1:
+        return most
     if x.op == "placeholder":
         drawing.placed[x] = None
         return most
     if _is_in_foreign_memory(drawing.context.aten, storage_root(x)):
         return None
-    allowed = (vector for vector in VECTORS if vector <= most)
-    return next(vector for vector in allowed if not value.storage_offset() % vector)
+    first = x.meta["val"].storage_offset()
+    return next(vector for vector in VECTORS if vector <= most and not first % vector)
+
+
+def _most(value: torch.Tensor) -> int | None:
+    """How many neighbours a thread may draw by an operand's size and strides; None where they do
+    not tell."""
+    if has_static_sizes(value):
+        return most_neighbours(value.numel()) if is_dense(value) else 1
+    most = most_neighbours(prod(size for size in value.shape if isinstance(size, int)))
+    rows = [prod(value.shape[dim + 1 :]) for dim in range(value.dim())]
+    is_whole = surely_equal(value.stride(), rows) and surely_equal([value.storage_offset()], [0])
+    return most if is_whole and most == VECTORS[0] else None
 
 
 def _is_in_foreign_memory(graph: AtenGraph, root: fx.Node) -> bool:
@@ -291,9 +302,15 @@ def _is_in_foreign_memory(graph: AtenGraph, root: fx.Node) -> bool:
     return any(
         isinstance(each, torch.Tensor)
         and each.dtype == value.dtype
-        and each.numel() == value.numel()
+        and _may_be_as_large(each, value)
         for each in written
     )
+
+
+def _may_be_as_large(left: torch.Tensor, right: torch.Tensor) -> bool:
+    if has_static_sizes(left) and has_static_sizes(right):
+        return left.numel() == right.numel()
+    return True
 
 
 _RULES: Mapping[OpOverload, tuple[Kind, _Rule]] = {

@@ -23,7 +23,7 @@ def uniform(
     ctx: LoweringContext,
     state: TensorExpr,
     size: Any,
-    start: int,
+    start: Any,
     threads: int,
     vector: int,
     dtype: Any,
@@ -36,7 +36,7 @@ def uniform(
     at = place(position, threads, vector, UNROLL[to_torch_dtype(target)])
     seed, offset = (state.at([as_index(number)]) for number in (0, 1))
     begun = Op("rshift", [offset, _long(STEP.bit_length() - 1)])
-    counter = Op("add", [begun, IndexValue(at.round + start // STEP)])
+    counter = Op("add", [begun, IndexValue(at.round + as_index(start) // STEP)])
 
     def word(lane: IndexExpr) -> Value:
         return Op("philox", [seed, counter, IndexValue(at.subsequence), IndexValue(lane)])
