@@ -12,7 +12,7 @@ import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -122,12 +122,17 @@ def tensor_parallel(net: Net, compile_module: Compile, device: str) -> torch.nn.
     return compile_module(net)
 
 
-ROWS = (data_parallel, fully_sharded, tensor_parallel)
+Spread = Callable[[Net, Compile, str], torch.nn.Module]
+ROWS: dict[str, Spread] = {
+    each.__name__: each for each in (data_parallel, fully_sharded, tensor_parallel)
+}
 SIZES = {"cpu": (256, 4, 4, 64), "cuda": (2048, 8, 8, 512)}
 """Width, layers, rows of the batch, and the length of each."""
 
 
-def run_rank(rank: int, processes: int, rounds: int, device: str, store: str) -> None:
+def run_rank(
+    rank: int, processes: int, rounds: int, device: str, rows: Sequence[str], store: str
+) -> None:
     """What one process of the group does."""
     warnings.filterwarnings("ignore")
     if device == "cuda":
@@ -137,17 +142,15 @@ def run_rank(rank: int, processes: int, rounds: int, device: str, store: str) ->
     held = dist.FileStore(store, processes)
     backend = "nccl" if device == "cuda" else "gloo"
     dist.init_process_group(backend, store=held, rank=rank, world_size=processes)
-    for spread in ROWS:
-        found = _timed(spread, rounds, device)
+    for row in rows:
+        found = _timed(ROWS[row], rounds, device)
         if rank == 0:
             cells = " | ".join(f"{name} {ms:.2f}" for name, ms in found.items())
-            print(f"{processes} processes | {spread.__name__} | {cells} ms", flush=True)
+            print(f"{processes} processes | {row} | {cells} ms", flush=True)
     dist.destroy_process_group()
 
 
-def _timed(
-    spread: Callable[[Net, Compile, str], torch.nn.Module], rounds: int, device: str
-) -> dict[str, float]:
+def _timed(spread: Spread, rounds: int, device: str) -> dict[str, float]:
     """Medians in milliseconds, by system; each begins a round in turn."""
     width, layers, rows, length = SIZES[device]
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
@@ -204,9 +207,10 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--device", choices=SIZES, default="cpu")
+    parser.add_argument("--only", nargs="+", choices=ROWS, default=[*ROWS], metavar="ROW")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        given = (chosen.processes, chosen.rounds, chosen.device, f"{folder}/store")
+        given = (chosen.processes, chosen.rounds, chosen.device, chosen.only, f"{folder}/store")
         multiprocessing.spawn(run_rank, given, nprocs=chosen.processes)
 
 

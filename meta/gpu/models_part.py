@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_map_only
 import plait
 from gpu.judge import fault
 from gpu.result import Case, Outcome, Result
+from gpu.seeds import seed_all
 
 PART = "models"
 SIZES = (0, 1, 0)
@@ -54,7 +55,7 @@ def check(case: Case) -> Result:
 
 def _called(model: Any, entry: Entry, size: int, device: str, dtype: torch.dtype) -> Any:
     inputs = inputs_of(entry, size, device, dtype)
-    torch.manual_seed(size)
+    seed_all(size)
     with torch.no_grad():
         return model(**inputs)
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import plait
 from gpu.judge import in_float64
+from gpu.seeds import seed_all
 
 Loss = Callable[[Callable[..., Any], Any], Tensor]
 """Takes what runs a module and a batch."""
@@ -65,7 +66,7 @@ class Trained:
     def step(self, number: int) -> dict[str, Any]:
         """What shows of a step: its loss, gradients, parameters and buffers."""
         batch = self.batch(number)
-        torch.manual_seed(7)
+        seed_all(7)
         self.optimizer.zero_grad()
         loss = self._run(in_float64(batch) if self.is_wide else batch)
         return {

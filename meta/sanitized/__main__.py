@@ -5,6 +5,7 @@ Further arguments go to the suite of operators, such as `--dtype float32 --part 
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
 import tempfile
@@ -16,22 +17,28 @@ LOWERING = ROOT / "packages" / "ir-lowering"
 CPP = ROOT / "packages" / "cpp-codegen"
 
 
-def main(chosen: list[str]) -> int:
+SUITES = {
+    "operators": (["-m", "operators", "--samples", "3"], LOWERING),
+    "random graphs": (["-m", "randomgraphs"], LOWERING),
+    "kernels and host programs": (["-m", "pytest", "-q", "tests"], CPP),
+    "external calls": (["tests/cpp_op_db.py", "1", "2"], CPP),
+}
+
+
+def main(given: list[str]) -> int:
     """Run the suites; returns how many failed or had findings."""
+    parser = argparse.ArgumentParser(prog="python -m sanitized", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=SUITES, default=[*SUITES], metavar="SUITE")
+    chosen, of_operators = parser.parse_known_args(given)
     if not libraries():
         print("g++ has no sanitizers here: nothing is known")
         return 1
-    operators = ["-m", "operators", "--samples", "3", *chosen]
-    suites = {
-        "operators": (operators, LOWERING),
-        "random graphs": (["-m", "randomgraphs"], LOWERING),
-        "kernels and host programs": (["-m", "pytest", "-q", "tests"], CPP),
-        "external calls": (["tests/cpp_op_db.py", "1", "2"], CPP),
-    }
+    suites = {name: SUITES[name] for name in chosen.only}
     wrong = 0
     for name, (command, where) in suites.items():
         folder = Path(tempfile.mkdtemp(prefix="sanitized-"))
-        status, found = run(folder, command, where)
+        more = of_operators if name == "operators" else []
+        status, found = run(folder, [*command, *more], where)
         wrong += bool(status or found)
         print(f"{name}: exit status {status}, {len(found)} findings", *found[:20], sep="\n    ")
         shutil.rmtree(folder) if not found else print(f"    in {folder}")

@@ -165,3 +165,30 @@ def test_calls_are_verified(caplog):
     assert graph.outcome == "compiled"
     assert graph.verification == "1 call as in eager"
     assert not caplog.records
+
+
+def gradients_of_some(function):
+    """What is asked for of a function of three wrappers, one of which is computed of another."""
+    torch.manual_seed(0)
+    first, second, third = (Pair(torch.randn(4), torch.randn(4)).requires_grad_() for _ in range(3))
+    computed = first * first
+    result = function(computed, second, third)
+    ones = Pair(torch.ones(4), torch.ones(4))
+    found = [*torch.autograd.grad(result, [second], ones, retain_graph=True)]
+    found += torch.autograd.grad(result, [computed, third], ones, retain_graph=True)
+    torch.autograd.grad(computed, [first], ones)  # what is behind it cannot be had again
+    found += torch.autograd.grad(result, [computed, second, third], ones, create_graph=True)
+    found += torch.autograd.grad(found[-1], [second, computed], ones, retain_graph=True)
+    third.register_hook(lambda gradient: gradient * 3)
+    result.backward(ones, inputs=[third, second])
+    return [*found, second.grad, third.grad, first.grad]
+
+
+def test_gradients_of_some_of_several_wrappers():
+    program = lambda x, y, z: (x * y).sin() * z  # short
+    fast = plait.compile(program, fullgraph=True)
+    for one, two in zip(gradients_of_some(fast), gradients_of_some(program), strict=True):
+        assert (one is None) is (two is None)
+        if one is not None:
+            assert_same(one.detach(), two.detach())
+    assert set(outcomes(fast)) == {"compiled"}

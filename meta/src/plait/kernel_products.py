@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 _CALLS, _OWN = "calls", "own"
 _ALL = "*"
 """Stands for all products among the scheduler's options."""
-NOTHING_BY_RULE: Mapping[str, Any] = {"few_rows": 0, "point_convolutions": False}
+NOTHING_BY_RULE: Mapping[str, Any] = {
+    "few_rows": 0,
+    "odd_columns": False,
+    "point_convolutions": False,
+}
 """The scheduler's options with which no product is a kernel that is not named."""
 
 Builds = Callable[["Program"], Callable[..., object]]

@@ -54,6 +54,7 @@ _STRICT_SCHEDULER = (
     ("keep_wide", False),
     ("fuse_mixtures", False),
     ("few_rows", 0),
+    ("odd_columns", False),
     ("point_convolutions", False),
 )
 """What the scheduler does not do where all rounding is eager's."""
@@ -257,6 +258,7 @@ class CompileOptions(Settings):
             DEFAULT_PASSES,
             DRAWING_PASSES,
             LAYOUT_PASSES,
+            LAYOUT_PASSES_OF_KERNELS,
             LOOP_PASSES,
             NUMERIC_PASSES,
             QUANTIZED_LOOP_PASSES,
@@ -265,7 +267,9 @@ class CompileOptions(Settings):
 
         own = NUMERIC_PASSES if self.numeric_rewrites else DEFAULT_PASSES
         sums = SUM_PASSES if self.numeric_rewrites else ()
-        layouts = () if self.is_strict else (*QUANTIZED_LOOP_PASSES, *sums, *LAYOUT_PASSES)
+        has_kernels = dict(self.scheduler).get("odd_columns", True)
+        layouts = LAYOUT_PASSES_OF_KERNELS if has_kernels else LAYOUT_PASSES
+        layouts = () if self.is_strict else (*QUANTIZED_LOOP_PASSES, *sums, *layouts)
         folds, packs = self._freezing_passes()
         loops = (*LOOP_PASSES, *(DRAWING_PASSES if self.draws_in_loops else ()))
         user = self.user_passes

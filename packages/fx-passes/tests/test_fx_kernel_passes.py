@@ -193,6 +193,27 @@ def test_what_products_share_is_padded_once():
     assert after.count("constant_pad_nd.default") == 2
 
 
+WITHIN = aligning("aligned-here", {("cpu", torch.float64): Alignment(8, 1000)}, results=False)
+
+
+@pytest.mark.parametrize(
+    ("program", "sizes", "pads"),
+    [
+        (lambda a, b: a @ b.t(), [(16, 8), (15, 8)], 0),
+        (lambda a, b, c: torch.addmm(c, a, b.t()), [(16, 8), (15, 8), (15,)], 0),
+        (lambda a, b: (a @ b.t()).view(2, 8, 15), [(16, 8), (15, 8)], 0),
+        (lambda a, b: (a @ b.t()).sin(), [(16, 8), (15, 8)], 1),  # which reads padded rows
+        (lambda a, b: a @ b, [(16, 8), (8, 15)], 1),  # its factor begins at odd places
+        (lambda a, b: a @ b.t(), [(16, 9), (15, 9)], 2),
+        (lambda a, b: torch.bmm(a, b.mT), [(3, 16, 8), (3, 15, 8)], 1),
+    ],
+)
+def test_matrices_that_are_returned_may_be_left_to_kernels(program, sizes, pads):
+    inputs = [random(*size) for size in sizes]
+    after = apply(program, inputs, WITHIN)
+    assert after.count("constant_pad_nd.default") == pads
+
+
 def test_a_cpu_pads_nothing():
     inputs = [random(16, 9, dtype=torch.bfloat16), random(9, 15, dtype=torch.bfloat16)]
     after = apply(lambda a, b: a @ b, inputs, ALIGNED_PRODUCTS, tolerance=0.1)

@@ -378,9 +378,13 @@ def test_rows_too_long_to_keep_are_read_again_from_memory(b: Builder) -> None:
 
 
 def test_gpus_get_more_parallel_reductions(b: Builder) -> None:
-    x = b.input(torch.randn(16, 8192))
-    assert kernel_count(run(b, b.softmax(x))) == 1
+    x = b.input(torch.randn(4, 65536))
     assert kernel_count(run(b, b.softmax(x), options=SchedulerOptions.for_gpu())) == 5
+
+
+def test_rows_that_take_no_longer_than_a_launch_are_not_split(b: Builder) -> None:
+    x = b.input(torch.randn(16, 8192))
+    assert kernel_count(run(b, b.softmax(x), options=SchedulerOptions.for_gpu())) == 1
 
 
 def test_arg_reductions_are_not_split_and_say_so(b: Builder) -> None:

@@ -313,6 +313,26 @@ def test_few_rows_by_a_small_weight_are_loops_by_rule() -> None:
         assert not [each for each in other.decisions if each.kind is DecisionKind.PRODUCT]
 
 
+def wide(columns: int, rows: int = 512, kind: str = "bf16", terms: int = 256) -> Schedule:
+    """The logits of many rows, as by rule."""
+    inputs = (draw(rows, terms, kind=kind), draw(columns, terms, kind=kind))
+    return plan(graph_of(F.linear, *inputs), options=GPU)
+
+
+def test_large_products_with_rows_of_odd_lengths_are_loops_by_rule() -> None:
+    assert launches(wide(16385)) == 1
+    for other in (
+        wide(16384),
+        wide(1025),  # which takes a call no longer than a launch
+        wide(16385, kind="f32"),
+        wide(16385, terms=255),  # whose factors are read at odd places
+    ):
+        assert launches(other) == 0
+    inputs = draw(512, 256, kind="bf16"), draw(16385, 256, kind="bf16")
+    graph = graph_of(F.linear, *inputs)
+    assert launches(plan(graph, options=replace(GPU, odd_columns=False))) == 0
+
+
 def test_products_that_are_named_or_not_few_are_no_matter_of_the_rule() -> None:
     inputs = draw(8, 768, kind="bf16"), draw(768, 768, kind="bf16")
     graph = graph_of(lambda x, w: x @ w.t(), *inputs)

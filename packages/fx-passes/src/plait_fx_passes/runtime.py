@@ -29,6 +29,7 @@ from plait_fx_passes.aten_graph import (
 )
 from plait_fx_passes.open_sizes import Sized, has_open_sizes, places_in
 from plait_fx_passes.training.spent import as_spent
+from plait_fx_passes.written_back import writing_back
 
 _OF_MANY = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE
 Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
@@ -110,18 +111,14 @@ def wrap_runtime(
     bind = _binder(graph)
     early = _early_views(graph)
     rebuild = _rebuilder(graph)
-    mutations = tuple((m.input, m.result, m.grad, m.counted) for m in graph.mutations)
+    write_back = writing_back(graph)
     restrides = tuple((each.input, each.geometry) for each in graph.metadata_mutations)
 
     def call(*arguments: torch.Tensor) -> object:
         inputs = bind(arguments)
         results = compiled(*inputs)
         taken = [(index, take(inputs, results)) for index, take in early] if early else None
-        for index, result, grad, counted in mutations:
-            if results[result] is inputs[index]:  # it was written there
-                continue
-            with torch.set_grad_enabled(grad):
-                (inputs[index] if counted else inputs[index].data).copy_(results[result])
+        write_back(inputs, results)
         if note is not None:
             note(inputs, results)
         # Views are of the inputs as they were given.

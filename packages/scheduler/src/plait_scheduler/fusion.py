@@ -361,6 +361,7 @@ class _Fuser:
         rows, columns = estimate(points(host.outer)), estimate(points(host.inner))
         on_all = not guest.is_reduction and estimate(points(guest.outer)) > rows
         is_large = rows * columns >= self.options.min_split_elements
+        is_large &= columns >= self.options.min_split_row
         if on_all and is_large and rows < self.options.min_parallel_points:
             return f"a reduction to {rows} elements would make the whole kernel run serially"
         members = (*left.members, *right.members)  # a scan's results are used in the same pass

@@ -3,8 +3,8 @@
 A call multiplies matrices that lie in memory and writes what it makes to memory. As a reduction it
 joins what reads it, by the usual rules: a bias, an activation, a residual is added while the sums
 are in registers. Back ends for GPUs find in such a kernel that it multiplies matrices. Whether that
-is faster depends on both kernels: calls stay unless the options name their results, or have few
-rows and small weights.
+is faster depends on both kernels: calls stay unless the options name their results, or a rule takes
+them: those of few rows and small weights, and those whose rows begin at odd places.
 
 Where few blocks of a result have long sums, these are divided: partial sums are added behind.
 """
@@ -65,6 +65,10 @@ _SMALL_WEIGHT = 5 << 19
 """Elements of a weight by which few rows are multiplied in a kernel by rule: on an H200, 1 to 32
 rows of 768 by 768 to 3072 columns took 1.0 to 1.9 times less than calls, with a bias and a GELU 1.4
 to 2.4 times; weights of 4 million elements and more took up to 1.8 times more."""
+_ODD_WORK = 1 << 30
+"""Multiplications from which on a product that is written to rows of odd lengths is a kernel by
+rule: 8192 by 768 by 50257 in bfloat16 took an H200 1.2 ms, the call 6.7, and one padded to rows of
+50264 with copies out of it 1.5 and 200 MB more."""
 _MANY_POINTS = 8192
 """Places of images from which on convolutions of single points are kernels by rule: on an H200 four
 of ResNet-50's, of 64 images, took 1.2 to 1.4 times less with the batch norm and ReLU behind them
@@ -84,7 +88,8 @@ def multiply_in_kernels(
     graph: Graph, options: SchedulerOptions, log: DecisionLog
 ) -> tuple[Graph, frozenset[str]]:
     """`graph` with the chosen calls as loops, and the names of the sums that these are."""
-    if not (options.kernel_products or options.few_rows > 0 or options.point_convolutions):
+    by_rule = options.few_rows > 0 or options.odd_columns or options.point_convolutions
+    if not (options.kernel_products or by_rule):
         return graph, frozenset()
     buffers = {b.name: b for b in graph.inputs}
     buffers |= {b.name: b for d in graph.definitions for b in d.buffers}
@@ -116,13 +121,17 @@ def _chosen(graph: Graph, maker: _Maker, options: SchedulerOptions) -> frozenset
     if options.kernel_products:
         return frozenset(name.strip() for name in options.kernel_products.split(","))
     products = [definition for definition in graph.definitions if is_product(definition)]
-    few = {each.buffers[0].name for each in products if maker.has_few_rows(each)}
+    plain = {
+        each.buffers[0].name
+        for each in products
+        if maker.has_few_rows(each) or (options.odd_columns and maker.has_odd_columns(each))
+    }
     of_points = {
         each.buffers[0].name
         for each in products
         if options.point_convolutions and maker.is_point_convolution(each)
     }
-    return frozenset(few | (of_points and of_points & _pointwise_read(graph)))
+    return frozenset(plain | (of_points and of_points & _pointwise_read(graph)))
 
 
 def _pointwise_read(graph: Graph) -> set[str]:
@@ -150,17 +159,30 @@ class _Maker:
 
     def has_few_rows(self, definition: Definition) -> bool:
         """Whether a call multiplies few rows by a small weight, both in rows of 16 bits."""
+        layouts = self._matrices(definition)
+        if layouts is None or layouts[0].size[0].as_int() > self.options.few_rows:
+            return False
+        return layouts[1].numel.as_int() <= _SMALL_WEIGHT
+
+    def has_odd_columns(self, definition: Definition) -> bool:
+        """Whether a call multiplies large matrices in rows of 16 bits, and writes to rows that do
+        not begin at multiples of 16 bytes."""
+        layouts, layout = self._matrices(definition), definition.buffers[0].layout
+        if layouts is None or not _is_known(layout) or _has_rows(layout):
+            return False
+        return layout.numel.as_int() * layouts[0].size[1].as_int() >= _ODD_WORK
+
+    def _matrices(self, definition: Definition) -> tuple[Layout, Layout] | None:
+        """The factors of a call that multiplies matrices in rows of 16 bits that begin well."""
         body = definition.body
         assert isinstance(body, ExternCall)
         left, right = self._factors(body)
         layouts = self._layout(left), self._layout(right)
         if body.op == CONVOLUTION or self.buffers[left.buffer].dtype not in (DType.bf16, DType.f16):
-            return False
+            return None
         if any(len(each.size) != 2 or not _is_known(each) for each in layouts):
-            return False
-        if layouts[0].size[0].as_int() > self.options.few_rows:
-            return False
-        return layouts[1].numel.as_int() <= _SMALL_WEIGHT and all(map(_has_rows, layouts))
+            return None
+        return layouts if all(map(_has_rows, layouts)) else None
 
     def is_point_convolution(self, definition: Definition) -> bool:
         """Whether a call is a convolution by windows of one point, of many such and whole blocks of

@@ -67,6 +67,11 @@ class SchedulerOptions(Settings):
         "where kernel_products names none, products of matrices of 16 bits with so many rows and "
         "small weights are loops, and not calls: kernels of GPUs are faster there",
     )
+    odd_columns: bool = setting(
+        False,
+        "where kernel_products names none, large products of matrices of 16 bits are loops whose "
+        "rows begin at no multiple of 16 bytes: calls take several times as long there",
+    )
     point_convolutions: bool = setting(
         False,
         "where kernel_products names none, convolutions of 16 bits by windows of one point are "
@@ -112,6 +117,9 @@ class SchedulerOptions(Settings):
     min_split_elements: int = setting(
         1 << 16, "reductions over fewer elements in all are not worth splitting"
     )
+    min_split_row: int = setting(
+        0, "elements that one task reduces which take longer than it does to start a second kernel"
+    )
     longest_chunk: int = setting(
         0,
         "most elements of a chunk from whose mean squared deviations are taken, so that it is read "
@@ -143,13 +151,16 @@ def gpu_limits(processors: int = 132) -> dict[str, Any]:
         "min_parallel_points": processors // 2,
         "split_points": 4 * processors,
         "min_split_elements": 1 << 15,
+        "min_split_row": 1 << 14,
         "longest_chunk": 1 << 14,
+        "run_together": False,
         "attention_operands": True,
         "attention_spans": True,
         "attention_sums": True,
         "fuse_mixtures": True,
         "max_head_size": 256,
         "few_rows": 32,
+        "odd_columns": True,
         "point_convolutions": True,
         "max_sums": 2,
         "most_result_bytes": 1 << 40,

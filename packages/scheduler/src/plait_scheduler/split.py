@@ -138,7 +138,8 @@ def _is_large(body: Reduction, width: int, longest: int | None, options: Schedul
     if longest is not None and known > longest and rows.as_int() < options.split_points:
         return True
     few = -(-rows.as_int() // width) < options.min_parallel_points
-    return few and rows.as_int() * known >= options.min_split_elements
+    is_long = known * width >= options.min_split_row
+    return few and is_long and rows.as_int() * known >= options.min_split_elements
 
 
 def _neighbours(body: Reduction, layouts: dict[str, Layout]) -> int:

@@ -7,6 +7,7 @@ makes anew, such as a dict of options, counts by what it holds.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import enum
 from collections.abc import Callable, Sequence
@@ -23,35 +24,68 @@ _VALUES = (
     *(torch.memory_format, enum.Enum, type(Ellipsis)),
 )
 _DEEPEST = 8
+_UNCHANGING = (tuple, torch.Size)
+"""What holds the same things always."""
+_NONE = object()
+
+
+class Context(abc.ABC):
+    """A context, or a part of one.
+
+    ``unchanging`` is the object that this was found of, if nothing of it ever changes: that it is
+    there again needs no look at what it consists of.
+    """
+
+    __slots__ = ()
+    unchanging: object
+
+    @abc.abstractmethod
+    def holds(self, other: Any) -> bool:
+        """Whether a context is the same."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Context:
-    """A context, or a part of one.
+class _Equal(Context):
+    """A constant, which counts by its value."""
 
-    ``parts`` are what a container or object holds, in order; ``itself`` is an object that counts
-    by which it is, ``kind`` its class, ``key`` what a constant equals.
-    """
-
-    kind: type
-    key: object = None
-    itself: object = None
-    is_fresh: bool = True
-    names: tuple[object, ...] = ()
-    parts: tuple[Context, ...] = ()
+    unchanging: object
+    key: object
 
     def holds(self, other: Any) -> bool:
-        """Whether a context is the same."""
-        if type(other) is self.kind and _says_layout(other):
-            return bool(other == self.itself)
-        if type(other) is not self.kind or not (self.is_fresh or other is self.itself):
+        return type(other) is type(self.unchanging) and exact_key(other) == self.key
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Layout(Context):
+    """What says how a DTensor lies over processes, and counts by what it equals."""
+
+    unchanging: object
+
+    def holds(self, other: Any) -> bool:
+        return type(other) is type(self.unchanging) and bool(other == self.unchanging)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Holding(Context):
+    """A container or object, by its class and what it holds, in order; and by which it is, if
+    ``itself`` is one."""
+
+    kind: type
+    names: tuple[object, ...]
+    parts: tuple[Context, ...]
+    itself: object = _NONE
+    unchanging: object = _NONE
+
+    def holds(self, other: Any) -> bool:
+        if type(other) is not self.kind or (self.itself is not _NONE and self.itself is not other):
             return False
-        if is_a(other, _VALUES):
-            return exact_key(other) == self.key
         names, parts = _held(other)
         if names != self.names or len(parts) != len(self.parts):
             return False
-        return all(part.holds(each) for part, each in zip(self.parts, parts, strict=True))
+        for part, each in zip(self.parts, parts, strict=True):
+            if each is not part.unchanging and not part.holds(each):
+                return False
+        return True
 
 
 def context_of(context: object, again: object) -> Context:
@@ -65,9 +99,9 @@ def context_of(context: object, again: object) -> Context:
 def _context(one: Any, two: Any, depth: int) -> Context:
     kind = type(one)
     if is_a(one, _VALUES) and exact_key(one) == exact_key(two):
-        return Context(kind, exact_key(one))
+        return _Equal(one, exact_key(one))
     if _says_layout(one) and one == two:
-        return Context(kind, itself=one)
+        return _Layout(one)
     names, parts = _held(one)
     other_names, others = _held(two)
     if kind is not type(two) or names != other_names or len(parts) != len(others):
@@ -75,11 +109,17 @@ def _context(one: Any, two: Any, depth: int) -> Context:
     if depth > _DEEPEST:
         raise TraceBreakError("GB0009", "a tensor subclass that says too much of itself")
     made = tuple(_context(a, b, depth + 1) for a, b in zip(parts, others, strict=True))
-    if one is two and kind not in (tuple, torch.Size):
-        return Context(kind, itself=one, is_fresh=False, names=names, parts=made)
+    found = _Holding(kind, names, made)
+    if kind in _UNCHANGING:
+        is_settled = all(part.unchanging is not _NONE for part in made)
+        return dataclasses.replace(found, unchanging=one) if is_settled else found
+    if one is two:
+        is_settled = not made and kind not in _CONTAINERS and not dataclasses.is_dataclass(one)
+        unchanging = one if is_settled else _NONE
+        return dataclasses.replace(found, itself=one, unchanging=unchanging)
     if kind not in _CONTAINERS and not dataclasses.is_dataclass(one):
         raise TraceBreakError("GB0009", f"a tensor subclass that makes a {kind.__name__} each time")
-    return Context(kind, names=names, parts=made)
+    return found
 
 
 def _says_layout(value: object) -> bool:

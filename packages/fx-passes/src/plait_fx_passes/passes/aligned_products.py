@@ -52,9 +52,15 @@ _FACTORS: Mapping[object, int] = {aten.mm.default: 0, aten.addmm.default: 1, ate
 
 
 def aligning(
-    name: str, alignments: Mapping[tuple[str, torch.dtype], Alignment] = ALIGNMENTS, doc: str = ""
+    name: str,
+    alignments: Mapping[tuple[str, torch.dtype], Alignment] = ALIGNMENTS,
+    doc: str = "",
+    *,
+    results: bool = True,
 ) -> Pass:
-    """A pass that pads products, where that gains by device and dtype."""
+    """A pass that pads products, where that gains by device and dtype; with ``results`` off, no
+    matrix that the program returns and whose factors need no room: kernels of one's own may write
+    to rows of any length, where the padded product would be copied."""
 
     def rewrite(context: PassContext) -> None:
         padded: dict[tuple[fx.Node, tuple[int, ...]], fx.Node] = {}
@@ -62,8 +68,9 @@ def aligning(
             if node.target in _FACTORS and node.users:
                 value = node.meta["val"]
                 alignment = alignments.get((value.device.type, value.dtype))
-                if alignment is not None:
-                    _pad(context, name, node, alignment, padded)
+                if alignment is None or not (results or _is_padded_within(node, alignment)):
+                    continue
+                _pad(context, name, node, alignment, padded)
 
     return Pass(name, rewrite, doc)
 
@@ -112,6 +119,37 @@ def _pad(
         call.erase()
         padded.clear()
         padded.update(before)
+
+
+def _is_padded_within(node: fx.Node, alignment: Alignment) -> bool:
+    """Whether a product is computed with, or one of its factors has no rows that begin well."""
+    if node.target not in _MATRICES or not _is_returned(node):
+        return True
+    at = _FACTORS[node.target]
+    return not all(
+        _begins_well(factor, alignment.elements)
+        for factor in cast("tuple[fx.Node, fx.Node]", node.args[at : at + 2])
+    )
+
+
+_MATRICES = frozenset((aten.mm.default, aten.addmm.default))
+_VIEWS = frozenset((aten.view.default, aten._unsafe_view.default, aten.unsqueeze.default))
+
+
+def _is_returned(node: fx.Node) -> bool:
+    """Whether a tensor, or a view of it with the same rows, is a result of the program."""
+    return any(
+        user.op == "output" or (user.target in _VIEWS and _is_returned(user)) for user in node.users
+    )
+
+
+def _begins_well(factor: fx.Node, step: int) -> bool:
+    """Whether rows or columns of a matrix are contiguous, and begin at multiples of so many."""
+    value = factor.meta["val"]
+    if not all(type(each) is int for each in (*value.shape, *value.stride())):
+        return False
+    near, far = sorted(map(int, value.stride()))
+    return near == 1 and far % step == 0
 
 
 def _is_transposed(factor: fx.Node) -> bool:
@@ -165,3 +203,6 @@ ALIGNED_PRODUCTS = aligning(
     doc="pads large products of 16-bit floats on GPUs to rows of a multiple of 16 bytes",
 )
 """Rounds as the kernel for these sizes does."""
+
+ALIGNED_WITHIN = aligning(ALIGNED_PRODUCTS.name, doc=ALIGNED_PRODUCTS.doc, results=False)
+"""The same, for back ends whose kernels write products to rows of any length."""

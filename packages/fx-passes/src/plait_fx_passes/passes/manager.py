@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.errors import PassError, PlaitError, VerificationError
-from plait_fx_passes.passes.aligned_products import ALIGNED_PRODUCTS
+from plait_fx_passes.passes.aligned_products import ALIGNED_PRODUCTS, ALIGNED_WITHIN
 from plait_fx_passes.passes.base import Fuel, Memory, Pass, PassContext, names
 from plait_fx_passes.passes.batched import BATCHED_PRODUCTS, BATCHES
 from plait_fx_passes.passes.casts import MERGE_CASTS
@@ -97,6 +97,9 @@ LAYOUT_PASSES: tuple[Pass, ...] = (ADD_ROWS, CHANNELS_LAST, ALIGNED_PRODUCTS)
 Inputs and results lie as before; a convolution rounds as oneDNN does in that layout, a product as
 kernels for its padded size do, and the gradient of a row that is used several times is rounded in
 another order."""
+
+LAYOUT_PASSES_OF_KERNELS: tuple[Pass, ...] = (ADD_ROWS, CHANNELS_LAST, ALIGNED_WITHIN)
+"""The same where kernels of the compiler's own write products to rows of any length."""
 
 
 KERNEL_PASSES: tuple[Pass, ...] = (

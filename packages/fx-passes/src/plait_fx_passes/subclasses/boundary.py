@@ -115,39 +115,60 @@ class Into(torch.autograd.Function):
             return (None, None, None, *(None for _ in kind.leaves), *found)
         if not torch.is_grad_enabled():
             return (None, None, None, *kind.flatten(gradient), *nothing)
-        take = cast("Callable[..., Sequence[torch.Tensor]]", OutOf.apply)
-        parts = take(kind, lambda: kind.copied(gradient), gradient)
+        parts = out_of([kind], lambda: kind.copied(gradient), [gradient])
         return (None, None, None, *parts, *nothing)
 
 
-class OutOf(torch.autograd.Function):
-    """From a wrapper to tensors: those that it holds, or anchors for its gradient.
+class _OutOf(torch.autograd.Function):
+    """From wrappers to tensors: those that they hold, or anchors for their gradients.
 
-    Gradients of these make the wrapper's own.
+    Gradients of these make the wrappers' own.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, kind: GradientKind, take: Callable[[], list[torch.Tensor]], value: torch.Tensor
+        ctx: Any,
+        kinds: Sequence[GradientKind],
+        take: Callable[[], list[torch.Tensor]],
+        *values: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
         ctx.set_materialize_grads(False)
-        ctx.kind = kind
+        ctx.kinds = kinds
         return tuple(take())
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[Any, ...]:
-        kind: GradientKind = ctx.kind
-        if all(each is None for each in gradients):
-            return None, None, None
-        given = [
-            torch.zeros(leaf.shape, dtype=leaf.dtype, device=leaf.device) if each is None else each
-            for each, leaf in zip(gradients, kind.leaves, strict=True)
-        ]
-        if not torch.is_grad_enabled():
-            return None, None, kind.build(given)
-        make = cast("Callable[..., torch.Tensor]", Into.apply)
-        built = make(kind, lambda: kind.build([each.data for each in given]), None, *given)
-        return None, None, built
+        made: list[torch.Tensor | None] = []
+        start = 0
+        for kind in ctx.kinds:
+            end = start + len(kind.leaves)
+            made.append(_gradient(kind, gradients[start:end]))
+            start = end
+        return (None, None, *made)
+
+
+def out_of(
+    kinds: Sequence[GradientKind],
+    take: Callable[[], list[torch.Tensor]],
+    values: Sequence[torch.Tensor],
+) -> Sequence[torch.Tensor]:
+    """What ``take`` gives: tensors of which gradients make those of wrappers, of these kinds."""
+    apply = cast("Callable[..., Sequence[torch.Tensor]]", _OutOf.apply)
+    return apply(kinds, take, *values)
+
+
+def _gradient(kind: GradientKind, leaves: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
+    """A gradient of these parts, of which some may be zero."""
+    if all(each is None for each in leaves):
+        return None
+    given = [
+        torch.zeros(leaf.shape, dtype=leaf.dtype, device=leaf.device) if each is None else each
+        for each, leaf in zip(leaves, kind.leaves, strict=True)
+    ]
+    if not torch.is_grad_enabled():
+        return kind.build(given)
+    make = cast("Callable[..., torch.Tensor]", Into.apply)
+    return make(kind, lambda: kind.build([each.data for each in given]), None, *given)
 
 
 def is_differentiable(tensor: torch.Tensor) -> bool:

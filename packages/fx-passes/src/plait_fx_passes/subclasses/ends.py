@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 
 from plait_fx_passes.errors import AtenTraceError
-from plait_fx_passes.subclasses.boundary import GradientKind, Into, OutOf, expected_kind
+from plait_fx_passes.subclasses.boundary import GradientKind, Into, expected_kind, out_of
 from plait_utils import dataclass
 from plait_utils.wrappings import Wrapping, is_plain, is_wrapper, wrapping_of
 
@@ -205,8 +205,7 @@ def _left(value: torch.Tensor, results: list[torch.Tensor]) -> Output:
         return [each.data for each in wrapping.flatten(value)]
 
     with torch.enable_grad():
-        leave: Any = OutOf.apply
-        results += leave(kind, take, value)
+        results += out_of([kind], take, [value])
     return Made(start, wrapping, kind)
 
 

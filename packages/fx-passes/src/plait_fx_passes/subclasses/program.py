@@ -7,7 +7,8 @@ Around what is compiled of it, :meth:`Flattened.wrap` does the same to the calle
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -19,7 +20,7 @@ from plait_fx_passes.errors import AtenTraceError
 from plait_fx_passes.record.fakes import fake_of
 from plait_fx_passes.record.interpreter import fake_mode_of, plain
 from plait_fx_passes.subclasses.again import CallAgain
-from plait_fx_passes.subclasses.boundary import Into, OutOf
+from plait_fx_passes.subclasses.boundary import Into, out_of
 from plait_fx_passes.subclasses.ends import (
     Again,
     Enter,
@@ -77,9 +78,7 @@ class Flattened:
 
         def around(run: Runner, given: Sequence[Any]) -> Any:
             writes.look(given)
-            flat: list[Any] = []
-            for value, argument in zip(given, arguments, strict=True):
-                flat += _taken(value, argument)
+            flat = _taken(given, arguments)
             again = CallAgain(self.origin, autocast, given) if differs else None
             results = run(*flat)
             for number in written:
@@ -100,17 +99,34 @@ class Flattened:
         return call
 
 
-def _taken(value: Any, argument: Held) -> list[Any]:
-    """The flat program's arguments for one of the program's."""
-    wrapping, kind = argument.wrapping, argument.kind
-    if wrapping is None:
-        return [value]
-    held = wrapping.flatten(value)
-    if kind is None:
-        return held
+def _taken(given: Sequence[Any], arguments: Sequence[Held]) -> list[Any]:
+    """The flat program's arguments for those of the program: behind what a wrapper holds, its
+    anchors. All of them come from one node, whose parts would cost more than what it does."""
+    anchors = _anchors(given, arguments)
+    flat: list[Any] = []
+    for value, argument in zip(given, arguments, strict=True):
+        if argument.wrapping is None:
+            flat.append(value)
+            continue
+        flat += argument.wrapping.flatten(value)
+        if argument.kind is not None:
+            flat += itertools.islice(anchors, len(argument.kind.leaves))
+    return flat
+
+
+def _anchors(given: Sequence[Any], arguments: Sequence[Held]) -> Iterator[torch.Tensor]:
+    """Those of all wrappers that get gradients, in order."""
+    kinds = [argument.kind for argument in arguments if argument.kind is not None]
+    if not kinds:
+        return iter(())
+
+    def take() -> list[torch.Tensor]:
+        return [anchor for kind in kinds for anchor in kind.anchors()]
+
+    pairs = zip(given, arguments, strict=True)
+    values = [value for value, argument in pairs if argument.kind is not None]
     with torch.enable_grad():
-        leave: Any = OutOf.apply
-        return [*held, *leave(kind, kind.anchors, value)]
+        return iter(out_of(kinds, take, values))
 
 
 def _given_back(

@@ -54,7 +54,9 @@ def plan_of(joint: JointGraph, parts: Partition) -> TrainingPlan:
         unsaved=tuple(
             n
             for n in sorted(used - written)
-            if n not in saved_by_autograd and joint.gradients[n] is not None
+            if n not in saved_by_autograd
+            and joint.gradients[n] is not None
+            and not placeholders[n].meta.get("is_anchor")  # which nobody can write to
         ),
         open_inputs=tuple(
             n for n, value in enumerate(values) if n not in used and not has_static_sizes(value)
