@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 import plait
 from plait.options import CompileOptions
@@ -105,6 +106,23 @@ def test_a_backward_has_the_numbers_of_its_forward(monkeypatch, budget):
         (gradient,) = torch.autograd.grad(y.sum(), x)
         kept = (gpu.numbers(start, [64, 50], 8) < 0.6).float()
         torch.testing.assert_close(gradient, (x.cos() * kept / 0.6).detach())
+    assert not plait.report(run).eager_graphs
+
+
+def test_checkpoints_compute_the_same_numbers_again(monkeypatch):
+    gpu = _AsIfOnAGpu(monkeypatch)
+
+    def block(x):
+        return torch.native_dropout(x.sin(), 0.5, True)[0] * x
+
+    run = plait.compile(lambda x: checkpoint(block, x, use_reentrant=False))
+    x = torch.randn(64, 50, requires_grad=True)
+    y = run(x)
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    kept = (gpu.numbers(40, [64, 50], 8) < 0.5) * 2.0
+    torch.testing.assert_close(y, x.sin() * kept * x)
+    torch.testing.assert_close(gradient, ((x.cos() * x + x.sin()) * kept).detach())
+    assert gpu.state == [77, 44]
     assert not plait.report(run).eager_graphs
 
 
