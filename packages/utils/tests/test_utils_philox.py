@@ -137,11 +137,12 @@ def test_a_state_is_taken_once(monkeypatch):
 
 def test_operands_begin_where_vectors_do():
     x = torch.empty(64)
-    sizes = [(24, 32), (12, 16), (6, 8), (5, 4)]
+    sizes = [(24, 16), (12, 16), (6, 8), (5, 4)]
     assert [begins_at(x[:count]) for count, _ in sizes] == [multiple for _, multiple in sizes]
-    first = -x.data_ptr() // 4 % 8
-    with pytest.raises(RuntimeError, match="no multiple of 32 bytes"):
-        RESERVE(4, torch.device("cuda", 0), [x[first + 4 :][:8]])
+    assert [begins_at(x.to(torch.bfloat16)[:count]) for count in (24, 12)] == [16, 8]
+    first = -x.data_ptr() // 4 % 4
+    with pytest.raises(RuntimeError, match="no multiple of 16 bytes"):
+        RESERVE(4, torch.device("cuda", 0), [x[first + 2 :][:8]])
 
 
 def test_scales_are_as_wide_as_the_kernels():

@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 from plait_cpp_codegen.blocks import large_temporaries, memory_of, without
 from plait_cpp_codegen.errors import UnsupportedProgramError
-from plait_cpp_codegen.external.schemas import reserves, tensors_of
 from plait_cpp_codegen.host import HostWriter, comment_of, data_name, owner_name
 from plait_cpp_codegen.kernels.index import c_index
-from plait_ir_lowering import DType, IndexExpr, Layout, TensorRef, product
+from plait_ir_lowering import DType, IndexExpr, Layout, TensorRef
 from plait_scheduler import (
     Access,
     CallExtern,
@@ -28,10 +27,7 @@ from plait_scheduler import (
     is_whole,
 )
 from plait_utils import dataclass
-from plait_utils.philox import most_neighbours
 
-_ALIGNED = 16
-"""Of how many bytes the places of all inputs are multiples."""
 _UNUSED = 2
 """Pointers behind the arguments of kernels, of which the driver reads as many as a kernel takes."""
 
@@ -140,28 +136,15 @@ class DeviceHostWriter(HostWriter):
             f"{{{kernel.arguments_after(params[name])}, {params[name]}}}"
             for name, kernel in self.launched.items()
         ]
-        placed = self._placed()
-        multiples = ", ".join(str(placed.get(name, _ALIGNED)) for name in self.program.inputs)
-        lines = [f"static const int32_t plait_multiples[] = {{{multiples}}};"] if placed else []
         if not kernels:
-            return lines
-        return [*lines, f"static const DeviceKernel plait_kernels[] = {{{', '.join(kernels)}}};"]
+            return []
+        return [f"static const DeviceKernel plait_kernels[] = {{{', '.join(kernels)}}};"]
 
     def _on_device(self) -> str:
         kept = "plait_kept" if self.externs.kept else "0"
         kernels = "plait_kernels" if self.launched else "0"
         counts = f"{len(self.launched)}, {self.checks}, {self.externs.kept}"
-        multiples = "plait_multiples" if self._placed() else "0"
-        return f", {self.tables.device}, {counts}, {kernels}, {kept}, {multiples}"
-
-    def _placed(self) -> dict[str, int]:
-        """Inputs whose places are to be multiples of more bytes than others', and of how many."""
-        reserving = (s for s in self.program.steps if isinstance(s, CallExtern) and reserves(s))
-        return {
-            ref.buffer: _multiple(self._buffer(ref.buffer))
-            for step in reserving
-            for ref in tensors_of(step)
-        }
+        return f", {self.tables.device}, {counts}, {kernels}, {kept}"
 
     def _declarations(self) -> list[str]:
         lines = ["void* const stream = api.stream(&api); (void)stream;"]
@@ -299,10 +282,3 @@ class DeviceHostWriter(HostWriter):
             tensor, offset = f"&outputs[{number}].tensor", c_index(out.view.offset)
             lines += [f"code = api.view(&{spec}, {offset}, {tensor});", "if (code) goto done;"]
         return lines
-
-
-def _multiple(buffer: ProgramBuffer) -> int:
-    """As `plait_utils.philox.begins_at`."""
-    known = [size for size in buffer.layout.size if size.is_constant]  # others change nothing
-    count = product(known).as_int()
-    return max(most_neighbours(count) * buffer.dtype.itemsize, _ALIGNED)

@@ -37,8 +37,7 @@ STEP = 4
 """What offsets are multiples of: the numbers of a counter."""
 UNROLL = {torch.float32: 4, torch.float64: 2}
 """How many numbers of a dtype a counter gives."""
-VECTORS = (8, 4, 2, 1)
-"""How many neighbours a thread of a dropout may draw."""
+_MOST_NEIGHBOURS, _VECTOR_BYTES = 8, 16
 
 _library: Any
 _library = torch.library.Library("plait_philox", "DEF")  # type: ignore[no-untyped-call]  # as torch has it
@@ -104,16 +103,17 @@ def advance(count: int, threads: int, unroll: int) -> int:
     return ((count - 1) // (threads * unroll) + 1) * STEP
 
 
-def most_neighbours(count: int) -> int:
-    """How many neighbours a thread of a dropout of so many elements draws, wherever it may read as
-    many at once."""
-    return next(vector for vector in VECTORS if not count % vector)
+def neighbours(count: int, dtype: torch.dtype) -> int:
+    """How many neighbours a thread of a dropout draws, whose operand has so many elements and may
+    be read from anywhere: in vectors of up to 16 bytes, of which none is cut off at the end."""
+    most = min(_MOST_NEIGHBOURS, _VECTOR_BYTES // dtype.itemsize)
+    return math.gcd(count, most) if count else most
 
 
 def begins_at(tensor: Tensor) -> int:
     """Of how many bytes the place of a tensor is to be a multiple, that threads of a dropout draw
     as many neighbours as its size allows."""
-    return most_neighbours(tensor.numel()) * tensor.element_size()
+    return neighbours(tensor.numel(), tensor.dtype) * tensor.element_size()
 
 
 def threads_of(device: torch.device) -> int:

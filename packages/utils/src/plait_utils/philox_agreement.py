@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from plait_utils.cache import DiskCache
 from plait_utils.hashing import stable_hash
 from plait_utils.log import warn_once
-from plait_utils.philox import UNROLL, VECTORS, advance, threads_of, uniform_at
+from plait_utils.philox import UNROLL, advance, neighbours, threads_of, uniform_at
 
 
 class Kind(Enum):
@@ -132,10 +132,11 @@ def _single(number: float) -> float:
 
 def _dropouts(device: torch.device) -> Iterator[str | None]:
     threads = threads_of(device)
-    short = ((_FEW + vector % VECTORS[0], vector) for vector in VECTORS)
-    for count, vector in (*short, (17 * threads + 24, 8), (5 * threads + 1, 1)):
-        position, numbers = _expected(count, threads, vector, torch.float32)
+    short = (_FEW + rest for rest in (0, 1, 2, 4))
+    for count in (*short, 17 * threads + 24, 5 * threads + 1):
         for dtype in FLOATS:
+            vector = neighbours(count, dtype)
+            position, numbers = _expected(count, threads, vector, torch.float32)
             kept, scale = dropout_scale(_KEPT, dtype)
             x = torch.ones(count, dtype=dtype, device=device)
 

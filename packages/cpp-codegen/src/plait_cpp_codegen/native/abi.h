@@ -97,5 +97,4 @@ struct Signature {
   int32_t device, kernel_count, check_count, kept_count;
   const DeviceKernel* kernels;
   void** kept;
-  const int32_t* multiples;        // of how many bytes the places of inputs are multiples; 0 where 16 is enough for all
 };

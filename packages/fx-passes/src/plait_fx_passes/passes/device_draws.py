@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from math import prod
+from math import gcd, prod
 from typing import TypeAlias, cast
 
 import torch
@@ -31,9 +31,8 @@ from plait_utils.philox import (
     STEP,
     UNIFORM,
     UNROLL,
-    VECTORS,
     advance,
-    most_neighbours,
+    neighbours,
     threads_of,
 )
 from plait_utils.philox_agreement import FLOATS, Kind, agreeing, dropout_scale
@@ -275,19 +274,19 @@ def _vector(drawing: _Drawing, x: fx.Node) -> int | None:
         return most
     if _is_in_foreign_memory(drawing.context.aten, storage_root(x)):
         return None
-    first = x.meta["val"].storage_offset()
-    return next(vector for vector in VECTORS if vector <= most and not first % vector)
+    return gcd(most, x.meta["val"].storage_offset())
 
 
 def _most(value: torch.Tensor) -> int | None:
     """How many neighbours a thread may draw by an operand's size and strides; None where they do
     not tell."""
     if has_static_sizes(value):
-        return most_neighbours(value.numel()) if is_dense(value) else 1
-    most = most_neighbours(prod(size for size in value.shape if isinstance(size, int)))
+        return neighbours(value.numel(), value.dtype) if is_dense(value) else 1
+    known = prod(size for size in value.shape if isinstance(size, int))
+    most = neighbours(known, value.dtype)
     rows = [prod(value.shape[dim + 1 :]) for dim in range(value.dim())]
     is_whole = surely_equal(value.stride(), rows) and surely_equal([value.storage_offset()], [0])
-    return most if is_whole and most == VECTORS[0] else None
+    return most if is_whole and most == neighbours(0, value.dtype) else None
 
 
 def _is_in_foreign_memory(graph: AtenGraph, root: fx.Node) -> bool:
