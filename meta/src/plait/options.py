@@ -182,8 +182,8 @@ class CompileOptions(Settings):
     )
     random: str = setting(
         "eager",
-        '"eager": the random numbers that eager draws, by its operators; "counter": those of a '
-        "counter-based generator, which loops compute; its keys come from torch's generators",
+        '"eager": the random numbers that eager draws, on GPUs computed by loops; "counter": those '
+        "of a counter-based generator, which loops compute; its keys come from torch's generators",
         env="PLAIT_RANDOM",
     )
     memory_budget: float | None = setting(
@@ -219,6 +219,12 @@ class CompileOptions(Settings):
     def is_strict(self) -> bool:
         """Whether results are eager's to the last bit."""
         return self.numerics == "strict"
+
+    @property
+    def draws_in_loops(self) -> bool:
+        """Whether loops compute eager's random numbers of GPUs. What is compared with operators is
+        to draw as they do."""
+        return self.random == "eager" and not self.is_strict and not self.verify
 
     def decompositions(self) -> dict[OpOverload, Callable[..., object]] | None:
         """What operators are taken apart into; None for the defaults."""
@@ -257,6 +263,7 @@ class CompileOptions(Settings):
         """The passes over ATen graphs, in order; `disabled` ones are among them."""
         from plait_fx_passes import (
             DEFAULT_PASSES,
+            DRAWING_PASSES,
             LAYOUT_PASSES,
             LAYOUT_PASSES_OF_KERNELS,
             LOOP_PASSES,
@@ -271,8 +278,9 @@ class CompileOptions(Settings):
         layouts = LAYOUT_PASSES_OF_KERNELS if has_kernels else LAYOUT_PASSES
         layouts = () if self.is_strict else (*QUANTIZED_LOOP_PASSES, *sums, *layouts)
         folds, packs = self._freezing_passes()
+        loops = (*LOOP_PASSES, *(DRAWING_PASSES if self.draws_in_loops else ()))
         user = self.user_passes
-        return (*user.joint_first, *own, *LOOP_PASSES, *folds, *layouts, *packs, *user.joint_last)
+        return (*user.joint_first, *own, *loops, *folds, *layouts, *packs, *user.joint_last)
 
     def collective_passes(self) -> tuple[Pass, ...]:
         """The passes over graphs with collectives, before these are cut at them."""
@@ -546,6 +554,7 @@ def _check_stages(options: CompileOptions) -> None:
         plaits = (
             *fx_passes.NUMERIC_PASSES,
             *fx_passes.LOOP_PASSES,
+            *fx_passes.DRAWING_PASSES,
             *fx_passes.QUANTIZED_LOOP_PASSES,
             *fx_passes.SUM_PASSES,
             *fx_passes.LAYOUT_PASSES,

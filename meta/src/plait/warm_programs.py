@@ -123,7 +123,7 @@ class StoredProgram:
             sources = [code.source or "" for code in self.codes.values()]
         if self._served is not None:
             found["served"] = write_served(self._served)
-        found["operators"] = sorted(o for o in OWN_OPERATORS if any(o in s for s in sources))
+        found["operators"] = sorted(o for o in OWN_OPERATORS if any(_calls(s, o) for s in sources))
         try:
             if trained is not None:
                 found["written"] = _pairs(trained.written)
@@ -188,6 +188,11 @@ def _require_plain(record: CompiledGraph, *, is_open: bool) -> HostCode:
 
 def _library(code: HostCode | None) -> str:
     return "" if code is None or code.library is None else code.library
+
+
+def _calls(source: str, operator: str) -> bool:
+    """Whether C++ or Python calls an operator."""
+    return operator in source or operator.replace("::", ".") in source
 
 
 def _draws(record: CompiledGraph) -> bool:

@@ -48,7 +48,19 @@ def _exchange_table(gpu: ctypes.CDLL) -> object:
 def _set_up(runtime: native_runtime.Runtime) -> None:
     autocast = torch._C._is_any_autocast_enabled, torch._C._DisableAutocast
     take = torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs
-    runtime.set_up(str(PATH), _exchange_table(GPU), *autocast, str(PATH), take, str(PATH))
+    on_device = str(PATH), take, str(PATH), take_numbers
+    runtime.set_up(str(PATH), _exchange_table(GPU), *autocast, *on_device)
+
+
+GENERATOR = [-7, 0]
+"""The seed and the offset of the GPU's generator."""
+
+
+def take_numbers(device: int, count: int) -> tuple[int, int]:
+    """The state of the generator, which is moved on."""
+    seed, offset = GENERATOR
+    GENERATOR[1] += count
+    return seed, offset
 
 
 _TORCH = str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")

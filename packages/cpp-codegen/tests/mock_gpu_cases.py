@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
@@ -13,10 +14,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from mock_gpu import GPU, Graphs, alive, built, wait
+from mock_gpu import GENERATOR, GPU, Graphs, alive, built, wait
 from torch import Tensor
 
 from plait_scheduler import parse_program
+from plait_utils import philox
 
 LAZY = os.environ.get("MOCK_GPU_LAZY") == "1"
 FAILURES = range(2, 300, 6) if LAZY else range(1, 300, 3)
@@ -104,6 +106,32 @@ program gather(s in 1..1000)
     launch halve(y) sizes(s)
     return y
 """
+DRAWING = """\
+program drawing()
+  inputs x
+  arena 64
+  buffer x: f32[8] on cuda:0 = input 0
+  buffer first: i64[2] on cuda:0 = extern
+  buffer second: i64[2] on cuda:0 = extern
+  buffer h: i64[2] on cuda:0 = arena 0
+  buffer y: i64[4] on cuda:0 = output
+  kernel same(p0: read i64[2], p1: write i64[2])
+    for i0: 2
+      outer store p1[i0] = p0[i0]
+  kernel both(p0: read i64[2], p1: read i64[2], p2: write i64[4])
+    for i0: 4
+      outer store p2[i0] = p0[0]
+  steps
+    call new(first) = plait_philox::reserve(20, device("cuda", 0), [x])
+    allocate h
+    launch same(first, h)
+    call new(second) = plait_philox::reserve(8, device("cuda", 0), [])
+    allocate y
+    launch both(h, second, y)
+    free h
+    return y, second
+"""
+DRAWING_KERNELS = {"same": (1, 0), "both": (1, 0)}
 S = parse_program(GATHER).buffers[0].layout.size[0]
 GATHER_KERNELS = {"taken": (S, 1), "rows": (S, 0), "halve": (S, 0)}
 UPDATE = (
@@ -571,3 +599,92 @@ def test_a_call_that_fails_leaves_no_report_of_its_indices(is_recorded: bool) ->
         GPU.mock_fail(0)
         GPU.mock_set_context(True)
         check(run(table, places), (gather(table, places),))
+
+
+@pytest.mark.parametrize("is_recorded", [False, True], ids=["launched", "recorded"])
+def test_each_call_draws_from_where_the_generator_is(is_recorded: bool) -> None:
+    before = alive()
+    graphs = Graphs(0) if is_recorded else None
+    run, x = built(DRAWING, DRAWING_KERNELS, graphs=graphs), torch.ones(8)
+    kept = []
+    for turn in range(9):
+        GENERATOR[:] = turn - 4, 100 * turn
+        kept.append(run(x))
+        assert GENERATOR == [turn - 4, 100 * turn + 28]
+    wait()
+    for turn, (both, second) in enumerate(kept):
+        seed, offset = turn - 4, 100 * turn
+        assert both.tolist() == [seed, offset, seed, offset + 20]
+        assert second.tolist() == [seed, offset + 20]
+    if graphs is not None:
+        assert graphs.recordings == 1, graphs.reason
+        assert graphs.reason is None
+    del run, kept, both, second
+    gc.collect()
+    assert alive() == before
+
+
+def test_operands_of_dropouts_that_begin_elsewhere_go_elsewhere() -> None:
+    run = built(DRAWING, DRAWING_KERNELS, otherwise=lambda x: ("elsewhere", x))
+    memory = torch.ones(32)
+    first = -memory.data_ptr() // 4 % 8  # the next multiple of 32 bytes
+    before = [*GENERATOR]
+    assert run(memory[first + 4 :][:8])[0] == "elsewhere"
+    assert before == GENERATOR
+    run(memory[first + 8 :][:8])
+    assert before != GENERATOR
+
+
+def test_failures_of_what_draws_are_errors_and_leave_nothing() -> None:
+    for what in (GPU.mock_fail, GPU.mock_fail_memory):
+        before = alive()
+        for number in FAILURES:
+            graphs = Graphs(0)
+            run, x = built(DRAWING, DRAWING_KERNELS, graphs=graphs), torch.ones(8)
+            what(number)
+            for _ in range(6):
+                with contextlib.suppress(RuntimeError):
+                    run(x)
+            reached = not GPU.mock_fails()
+            GPU.mock_fail(0)
+            GPU.mock_fail_memory(0)
+            GENERATOR[:] = 3, 40
+            (both, _) = run(x)
+            wait()
+            assert both.tolist() == [3, 40, 3, 60]
+            del run, both, _
+            gc.collect()
+            assert alive() == before, number
+            if not reached:
+                break
+
+
+def test_within_a_graph_of_the_users_an_operator_tells_the_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[Tensor] = []
+
+    def state(count: int, device: torch.device) -> Tensor:
+        assert device == torch.device("cuda", 0)
+        told.append(torch.tensor([count, 7]))
+        return told[-1]
+
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    monkeypatch.setattr(philox, "_recorded", state)
+    run, x, before = built(DRAWING, DRAWING_KERNELS), torch.ones(8), [*GENERATOR]
+    own = new_stream()
+    stream, graph, executable = ctypes.c_void_p(own), ctypes.c_void_p(), ctypes.c_void_p()
+    GPU.mock_set_stream(own)
+    GPU.mock_set_pooled(True)
+    assert not GPU.cuStreamBeginCapture_v2(stream, 2)
+    both, _ = run(x)
+    assert not GPU.cuStreamEndCapture(stream, ctypes.byref(graph))
+    assert not GPU.cuGraphInstantiateWithFlags(ctypes.byref(executable), graph, 0)
+    GPU.mock_set_pooled(False)
+    for seed in range(3):
+        told[1].fill_(seed)  # the dispatcher fails in a capture of this GPU, and Python calls again
+        assert not GPU.cuGraphLaunch(executable, stream)
+        wait()
+        assert both.tolist() == [seed, seed, 8, 7]
+    GPU.mock_set_stream(None)
+    assert before == GENERATOR

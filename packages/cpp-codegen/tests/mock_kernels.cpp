@@ -19,3 +19,5 @@ PROGRAM(taken, 5) {
   for (int64_t i = 0; i < 16; ++i) f(a, 2)[at] += f(a, 0)[16 * row + i];
 }
 PROGRAM(rows, 2) { for (int64_t i = 0; i < 16; ++i) f(a, 1)[16 * at + i] = f(a, 0)[at]; }
+PROGRAM(same, 2) { for (int64_t i = 0; i < 2; ++i) l(a, 1)[i] = l(a, 0)[i]; (void)at; }
+PROGRAM(both, 3) { for (int64_t i = 0; i < 4; ++i) l(a, 2)[i] = l(a, i / 2)[i % 2]; (void)at; }

@@ -33,6 +33,18 @@ program attention()
 """  # noqa: E501
 
 
+RESERVING = """\
+program reserving()
+  inputs x
+  arena 0
+  buffer x: f32[8] on cuda:0 = input 0
+  buffer state: i64[2] on cuda:0 = extern
+  steps
+    {step}
+    return state
+"""
+
+
 def _kernels(program: Program, checks: int = 0) -> dict[str, DeviceKernel]:
     return {kernel.name: DeviceKernel((), checks=checks) for kernel in program.kernels}
 
@@ -42,6 +54,13 @@ def test_random_numbers_are_no_part_of_a_graph() -> None:
     reason = graph_refusal(program, _kernels(program))
     assert reason is not None
     assert "draws random numbers" in reason
+
+
+def test_numbers_of_a_state_that_is_reserved_are_part_of_a_graph() -> None:
+    state = 'call new(state) = plait_philox::reserve(8, device("cuda", 0), [x])'
+    program = parse_program(RESERVING.format(step=state))
+    assert graph_refusal(program, _kernels(program)) is None
+    assert [*buffer_uses(program)] == [Use.KERNELS, Use.CALLS]  # of x no element is read
 
 
 def test_calls_of_python_are_no_part_of_a_graph() -> None:

@@ -146,7 +146,7 @@ def test_every_operation_runs(name: str) -> None:
     spec = OPS[name]
     dtypes = {
         TypeRule.BOOL: [DType.bool_] * spec.arity,
-        TypeRule.INTEGER: [I64] * spec.arity,
+        **dict.fromkeys((TypeRule.INTEGER, TypeRule.LONG), [I64] * spec.arity),
         TypeRule.SELECT: [DType.bool_, F32, F32],
         TypeRule.PART: [DType.c64],
     }.get(spec.rule, [F32] * spec.arity)

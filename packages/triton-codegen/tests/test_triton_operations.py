@@ -24,6 +24,7 @@ from plait_ir_lowering import (
 from plait_scheduler import Access, Domain, Kernel, Param, Store
 from plait_triton_codegen import UnsupportedKernelError, render_kernel
 from plait_triton_codegen.kernels.operations import ANY, FLOATS, INTEGERS, OPERATIONS, Kind
+from plait_utils.philox import philox
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -58,6 +59,7 @@ TORCH = {
     "lshift": torch.bitwise_left_shift,
     "rshift": torch.bitwise_right_shift,
     "fma": lambda a, b, c: a * b + c,
+    "philox": philox,
 }
 
 
@@ -92,6 +94,7 @@ def _cases():
         TypeRule.FLOAT: FLOAT_DTYPES,
         TypeRule.PREDICATE: FLOAT_DTYPES,
         TypeRule.INTEGER: [*INT_DTYPES, DType.bool_],
+        TypeRule.LONG: [DType.i64],
         TypeRule.BOOL: [DType.bool_],
         TypeRule.COMPARE: [*FLOAT_DTYPES, *INT_DTYPES, DType.bool_],
         TypeRule.SELECT: [*FLOAT_DTYPES, *INT_DTYPES, DType.bool_],
@@ -111,6 +114,7 @@ def test_the_table_covers_every_operation() -> None:
         TypeRule.FLOAT: FLOATS,
         TypeRule.PREDICATE: FLOATS,
         TypeRule.INTEGER: INTEGERS,
+        TypeRule.LONG: (Kind.SIGNED,),
         TypeRule.BOOL: (Kind.BOOL,),
         TypeRule.COMPARE: ANY,
         TypeRule.SELECT: ANY,
@@ -137,6 +141,8 @@ def test_operation_matches_torch(name: str, dtype: DType) -> None:
         inputs[1] = torch.where(inputs[1] == -1, torch.full_like(inputs[1], 3), inputs[1])
     if name == "pow" and not dtype.is_float:
         inputs[1] = torch.tensor([0, 1, 2, 3, 4, 5, 2, 3] * 2).to(inputs[1].dtype)
+    if name == "philox":
+        inputs[3] = inputs[3] & 3
     got = _run_op(name, dtypes, inputs)
     wide = [
         t.float() if dtype.is_reduced_precision and t.dtype != torch.bool else t for t in inputs

@@ -1,4 +1,4 @@
-"""Random numbers by counters: in kernels those of `plait_utils.counters`, to the bit."""
+"""Random numbers in kernels: of `plait_utils.counters` and `plait_utils.philox`, to the bit."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from triton_checks import DEVICE, gpu_program
 from plait_triton_codegen import build
 from plait_utils import DiskCache
 from plait_utils.counters import BITS, NORMAL, UNIFORM
+from plait_utils.philox import UNIFORM as DRAWN
 
 KEYS = (0, 1, -1, 2**63 - 1, -(2**63), 0x1234_5678_9ABC_DEF0)
 
@@ -55,3 +56,33 @@ def test_a_dropout_is_part_of_its_neighbours_kernel(cache: DiskCache) -> None:
     x, y = torch.randn(40, 30), torch.randn(40, 30)
     found = _drawn(cache, program, 5, x, y)
     torch.testing.assert_close(found, program(torch.tensor([5]), x, y))
+
+
+STATE = torch.tensor([-(2**60) - 5, 2**40 + 24])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("threads", "vector"), [(64, 1), (4096, 1), (64, 2), (64, 4), (32, 8)])
+def test_numbers_of_a_gpu_s_generator(
+    cache: DiskCache, dtype: torch.dtype, threads: int, vector: int
+) -> None:
+    def program(state):
+        return DRAWN(state, [3, 200], 4, threads, vector, dtype)
+
+    executable = build(gpu_program(program, STATE), cache=cache)
+    assert executable.metadata["launches"] == len(executable.kernels) == 1
+    (found,) = executable(STATE.to(DEVICE))
+    assert torch.equal(found.cpu(), program(STATE))
+
+
+def test_a_dropout_of_a_gpu_s_generator_is_part_of_its_neighbours_kernel(cache: DiskCache) -> None:
+    def program(state, x, y):
+        kept = DRAWN(state, [30, 40], 8, 256, 8, torch.float32).t() < 0.75
+        return (x * y).relu() * kept * (1 / 0.75) + y, kept
+
+    x, y = torch.randn(40, 30), torch.randn(40, 30)
+    executable = build(gpu_program(program, STATE, x, y), cache=cache)
+    assert executable.metadata["launches"] == 1
+    found = executable(*(each.to(DEVICE) for each in (STATE, x, y)))
+    for one, other in zip(found, program(STATE, x, y), strict=True):
+        torch.testing.assert_close(one.cpu(), other)

@@ -15,7 +15,7 @@ import torch
 
 from plait_cpp_codegen.device_host import DeviceKernel, InputWrites
 from plait_cpp_codegen.external.encode import NotEncodable, encode_call
-from plait_cpp_codegen.external.schemas import overload_of, tensors_of
+from plait_cpp_codegen.external.schemas import overload_of, reserves, tensors_of
 from plait_cpp_codegen.external.shims import shim_of
 from plait_ir_lowering import TensorRef
 from plait_scheduler import (
@@ -142,7 +142,7 @@ def buffer_uses(program: Program) -> bytes:
         if isinstance(writes.buffers[memory].storage, ExternStorage):
             uses[memory] = Use.CALLS
     for step in program.steps:
-        if isinstance(step, CallExtern | CopyBack):
+        if isinstance(step, CallExtern | CopyBack):  # what reserves reads no elements
             uses |= dict.fromkeys(map(writes.memory, _used(step)), Use.CALLS)
     for step in program.steps:
         for name in (program.inputs[position] for position in writes.of(step)):
@@ -155,6 +155,8 @@ def _used(step: CallExtern | CopyBack) -> list[str]:
     if isinstance(step, CopyBack):
         return [step.input, step.source.buffer]
     made = [name for name in step.results if name is not None]
+    if reserves(step):
+        return made
     return [*(ref.buffer for ref in tensors_of(step)), *made]
 
 
@@ -174,6 +176,8 @@ def graph_refusal(program: Program, kernels: Mapping[str, DeviceKernel]) -> str 
 
 
 def _call_refusal(call: CallExtern, buffers: Mapping[str, ProgramBuffer]) -> str | None:
+    if reserves(call):
+        return None
     if _draws(call):
         return f"{call.op} draws random numbers, of which a graph would repeat the first"
     dtypes = tuple(buffers[name].dtype for name in call.results if name is not None)

@@ -46,6 +46,7 @@ class Runtime(Protocol):
         cuda_library: str,
         take_tensors: Callable[..., object],
         driver: str,
+        take_numbers: Callable[[int, int], tuple[int, int]],
         /,
     ) -> None: ...
     def load_program(
@@ -152,4 +153,13 @@ def _set_up(runtime: Runtime) -> None:
     library, on_gpu = folder / "libtorch_cpu.so", folder / "libtorch_cuda.so"
     autocast = torch._C._is_any_autocast_enabled, torch._C._DisableAutocast
     take_tensors = torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs
-    runtime.set_up(str(library), table, *autocast, str(on_gpu), take_tensors, _DRIVER)
+    runtime.set_up(
+        *(str(library), table, *autocast, str(on_gpu), take_tensors, _DRIVER, _take_numbers)
+    )
+
+
+def _take_numbers(device: int, count: int) -> tuple[int, int]:
+    """The state of a GPU's generator, which is moved on: few programs draw."""
+    from plait_utils.philox import take
+
+    return take(device, count)

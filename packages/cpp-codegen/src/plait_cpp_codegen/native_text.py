@@ -21,6 +21,7 @@ _TEXTS = (
         "division.h",
         "powers.h",
         "inverse.h",
+        "philox.h",
         "parts.h",
         "attention.h",
         "products.h",

@@ -100,6 +100,7 @@ if TYPE_CHECKING:
     )
     from plait_fx_passes.passes.manager import (
         DEFAULT_PASSES,
+        DRAWING_PASSES,
         IN_PLACE_PASSES,
         KERNEL_PASSES,
         LAYOUT_PASSES,
@@ -322,6 +323,7 @@ else:
             ),
             "plait_fx_passes.passes.manager": (
                 "DEFAULT_PASSES",
+                "DRAWING_PASSES",
                 "IN_PLACE_PASSES",
                 "KERNEL_PASSES",
                 "LAYOUT_PASSES",
@@ -434,6 +436,7 @@ else:
 
 __all__ = [
     "DEFAULT_PASSES",
+    "DRAWING_PASSES",
     "FOLDING_PASSES",
     "FOLD_BATCH_NORMS",
     "IN_PLACE_PASSES",

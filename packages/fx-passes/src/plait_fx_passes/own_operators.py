@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from importlib import import_module
 
-_MODULES = {"plait_fx_passes::mkldnn_rnn_layer": "plait_fx_passes.training.workspaces"}
-"""Those that have no effects, so that a program may call them without Python."""
+_MODULES = {
+    "plait_fx_passes::mkldnn_rnn_layer": "plait_fx_passes.training.workspaces",
+    "plait_philox::reserve": "plait_utils.philox",
+}
+"""Those that a program may call without Python: they have no effects of which nobody knows."""
 
 OWN_OPERATORS = frozenset(_MODULES)
 """Their names."""

@@ -52,6 +52,7 @@ from plait_ir_lowering.ir.values import (
 )
 from plait_ir_lowering.torch_types import to_torch_dtype
 from plait_utils import dataclass
+from plait_utils.philox import philox
 
 _UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "sign": lambda a: torch.where(a != a, torch.zeros_like(a), torch.sign(a)),
@@ -392,5 +393,5 @@ def _operate(name: str, args: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
         return _UNARY[name](args[0])
     if name in _BINARY:
         return _BINARY[name](args[0], args[1])
-    function: Callable[..., Tensor] = getattr(torch, name)
+    function: Callable[..., Tensor] = philox if name == "philox" else getattr(torch, name)
     return function(*args)

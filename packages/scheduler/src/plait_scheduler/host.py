@@ -8,6 +8,8 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import Tensor
 
+from plait_utils.philox import philox
+
 __all__ = [
     "accumulate",
     "allocate",
@@ -31,6 +33,7 @@ __all__ = [
     "int16",
     "int32",
     "int64",
+    "philox",
     "rows",
     "scatter",
     "scatter_first",

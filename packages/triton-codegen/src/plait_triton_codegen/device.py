@@ -302,6 +302,21 @@ def shift_right(a, bits):
 
 
 @triton.jit
+def philox(key, counter, subsequence, lane):
+    """A word of Philox-4x32-10, as `plait_utils.philox.philox` computes it."""
+    words = tl.philox(
+        key,
+        counter.to(tl.uint32),
+        (counter >> 32).to(tl.uint32),
+        subsequence.to(tl.uint32),
+        (subsequence >> 32).to(tl.uint32),
+    )
+    low = tl.where(lane == 0, words[0], words[1])
+    high = tl.where(lane == 2, words[2], words[3])
+    return tl.where(lane < 2, low, high).to(tl.int64)
+
+
+@triton.jit
 def _larger(a, b):
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 

@@ -31,9 +31,12 @@ if TYPE_CHECKING:
 
 NOTHING, TENSOR, BITS, PRESENT, LIST, STRING = range(6)
 
-_WITHOUT_EFFECTS = ("aten::", "mkldnn::", "plait_fx_passes::mkldnn_rnn_layer")
+_WITHOUT_EFFECTS = (
+    *("aten::", "mkldnn::", "plait_fx_passes::mkldnn_rnn_layer"),
+    "plait_philox::reserve",
+)
 """How names of operators begin that have no effects of which their schemas do not tell: torch's
-own, and one that calls one of these in another mode."""
+own, one that calls one of these in another mode, and one that moves a generator on."""
 _MEMORY_FORMATS = {
     "contiguous_format": 0,
     "preserve_format": 1,

@@ -13,12 +13,19 @@ def overload_of(call: CallExtern) -> OpOverload:
     """The operator that is called. Raises UnsupportedProgramError where torch has none such."""
     import torch
 
+    if reserves(call):
+        import plait_utils.philox  # noqa: F401  # which makes it known to torch
     namespace, name = call.op.split("::")
     packet = getattr(getattr(torch.ops, namespace), name, None)
     overload = getattr(packet, call.overload or "default", None)
     if not isinstance(overload, OpOverload):
         raise UnsupportedProgramError(f"{call.op}.{call.overload}, an operator that is not there")
     return overload
+
+
+def reserves(call: CallExtern) -> bool:
+    """Whether a call moves a GPU's generator on, and gives its state."""
+    return call.op == "plait_philox::reserve"
 
 
 def tensors_of(call: CallExtern) -> list[TensorRef]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import field
+from typing import cast
 
 import torch
 
 from plait_cpp_codegen.errors import UnsupportedProgramError
 from plait_cpp_codegen.external.encode import Encoded, NotEncodable, encode_call
-from plait_cpp_codegen.external.schemas import overload_of, tensors_of
+from plait_cpp_codegen.external.schemas import overload_of, reserves, tensors_of
 from plait_cpp_codegen.external.shims import Shim, shim_of
 from plait_cpp_codegen.kernels.index import c_index
 from plait_cpp_codegen.tables import Number, Tables, integer, real, scalar_type, string
@@ -62,6 +63,10 @@ class ExternWriter:
             f"void* const p[] = {{{pointers}}};",
             f"const Place places[] = {{{self._places(call)}}};",
         ]
+        if reserves(call) and self.tables.device:
+            count = integer(cast(Number, call.args[0]))
+            reserved = f"code = api.reserve(&api, &{name}, {count}, p, places, stream);"
+            return [*lines, reserved, "if (code) goto done;"]
         dtypes = tuple(self.buffer(n).dtype for n in call.results if n is not None)
         shim = shim_of(call, dtypes, "cuda" if self.tables.device else "cpu")
         general = f"code = api.call(&api, &{name}, p, places);"

@@ -51,7 +51,7 @@ _CYCLES_A_LANE = {
     **dict.fromkeys(("atan2", "atanh", "log2", "log10"), 9.0),
     "pow": 30.0,
     "hypot": 20.0,
-    "lgamma": 40.0,
+    **dict.fromkeys(("lgamma", "philox"), 40.0),
 }
 """Of operations on other types, and without a form for vectors."""
 _GATHERED, _CHECKED, _GUARDED = 1.5, 0.5, 4.0

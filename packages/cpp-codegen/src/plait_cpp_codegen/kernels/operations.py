@@ -20,7 +20,7 @@ _VECTOR_CALLS = frozenset(
         *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan"),
         *("asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sigmoid"),
         *("erf", "erfc", "lgamma", "floor", "ceil", "trunc", "round"),
-        *("atan2", "copysign", "hypot"),
+        *("atan2", "copysign", "hypot", "philox"),
     }
 )
 

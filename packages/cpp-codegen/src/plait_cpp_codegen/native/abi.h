@@ -66,6 +66,8 @@ struct Api {
   int (*mark)(const Api* api, int64_t* report, void* stream);  // behind the last kernel that writes to it before a check
   int (*check)(const Api* api, int64_t* report);
   void (*close_report)(const Api* api, int64_t* report, void* stream, int code);
+  // The seed and the offset of the GPU's default generator, which it moves on by `count`, as a call gives them on the device.
+  int (*reserve)(const Api* api, const ExternCall* call, int64_t count, void* const* data, const Place* place, void* stream);
   void* gpu;                       // the runtime's
   void* recording;                 // while a program is recorded: what is kept of it
 };

@@ -3,6 +3,7 @@
 void* cuda_library = nullptr;  // torch's, where it has one
 char* driver_name = nullptr;   // by which the driver is opened
 PyObject* take_tensors = nullptr;  // makes tensors of Python of a list of handles, which it takes over
+PyObject* take_numbers = nullptr;  // gives the seed and the offset of a GPU's generator, which it moves on
 
 struct Driver {
   int (*init)(unsigned);
@@ -24,6 +25,8 @@ struct Driver {
   int (*copy)(void* to, const void* from, size_t bytes, void* stream);
   int (*host)(void** memory, size_t bytes, unsigned flags);
   int (*free_host)(void* memory);
+  int (*capturing)(void* stream, int* status);
+  int (*give)(void* to, const void* from, size_t bytes, void* stream);
   int (*explain)(int error, const char** text);
 } driver;
 int (*current_stream)(int32_t, void**);
@@ -46,6 +49,7 @@ bool open_driver() {
     && get(driver.launch, "cuLaunchKernel") && get(driver.wait, "cuStreamSynchronize") && get(driver.wait_for_all, "cuCtxSynchronize")
     && get(driver.make_event, "cuEventCreate") && get(driver.drop_event, "cuEventDestroy_v2") && get(driver.record, "cuEventRecord")
     && get(driver.wait_for, "cuEventSynchronize") && get(driver.copy, "cuMemcpyAsync") && get(driver.host, "cuMemHostAlloc") && get(driver.free_host, "cuMemFreeHost")
+    && get(driver.capturing, "cuStreamIsCapturing") && get(driver.give, "cuMemcpyHtoDAsync_v2")
     && get(driver.explain, "cuGetErrorString");
   void* stream = cuda_library ? dlsym(cuda_library, "aoti_torch_get_current_cuda_stream") : nullptr;
   *(void**)&get_offset = dlsym(torch_library, "aoti_torch_get_storage_offset");
@@ -118,6 +122,35 @@ int copy_on_device(const Api*, void* to, const void* from, int64_t bytes, void* 
   int error = bytes > 0 && to != from ? driver.copy(to, from, bytes, stream) : 0;
   return error ? driver_error("a copy", error) : 0;
 }
+// The state that so many numbers are drawn from, which the generator is moved on by.
+int take_state(const Api* api, int64_t count, int64_t state[2]) {
+  int held = PyGILState_Ensure();
+  PyObject* arguments = PyTuple_New(2);
+  bool good = arguments && !PyTuple_SetItem(arguments, 0, PyLong_FromLongLong(gpu_of(api).index))
+    && !PyTuple_SetItem(arguments, 1, PyLong_FromLongLong(count));
+  PyObject* taken = good ? PyObject_CallObject(take_numbers, arguments) : nullptr;
+  for (int i = 0; i < 2 && taken; ++i) state[i] = PyLong_AsLongLong(PyTuple_GetItem(taken, i));
+  good = taken && !PyErr_Occurred();
+  if (arguments) Py_DecRef(arguments);
+  if (taken) Py_DecRef(taken);
+  PyGILState_Release(held);
+  return good ? 0 : PYTHON_ERROR;
+}
+// To the device's memory. What lies in pages is read at once, however long the stream takes to come to it.
+int give_state(const int64_t state[2], char* to, void* stream) {
+  int error = driver.give(to, state, 2 * sizeof(int64_t), stream);
+  return error ? driver_error("a copy", error) : 0;
+}
+// Where a user's graph is recorded, only operators of torch can draw from its generator: the call is one.
+int reserve_state(const Api* api, const ExternCall* call, int64_t count, void* const* data, const Place* place, void* stream) {
+  int status = 0;
+  if (driver.capturing(stream, &status) || status) return call_external(api, call, data, place);
+  int64_t state[2];
+  if (!place->data) return take_state(api, count, state);
+  if (int code = empty_on_device(call->result_specs, place->owner, place->data)) return code;
+  if (int code = take_state(api, count, state)) return code;
+  return give_state(state, *place->data, stream);
+}
 // A report of its own for each of the calls that run at once.
 int64_t* report_at(const Gpu& gpu, int slot) { return gpu.reports + 3 * gpu.checks * slot; }
 int slot_of(const Gpu& gpu, const int64_t* report) { return (int)((report - gpu.reports) / (3 * gpu.checks)); }
@@ -161,7 +194,7 @@ void close_report(const Api* api, int64_t* report, void* stream, int code) {
 // What programs on a GPU ask for.
 void give_device(Api* api) {
   api->stream = stream_of; api->empty = empty_on_device; api->output = output_on_device; api->view = view_of;
-  api->launch = launch_kernel; api->copy = copy_on_device;
+  api->launch = launch_kernel; api->copy = copy_on_device; api->reserve = reserve_state;
   api->open_report = open_report; api->mark = mark_report; api->check = check_report; api->close_report = close_report;
 }
 

@@ -12,7 +12,6 @@ struct NodeCopy {  // CUDA_MEMCPY3D
 };
 struct KernelNode { void* function; unsigned grid[3], block[3], shared; void** arguments; void** extra; };  // CUDA_KERNEL_NODE_PARAMS_v1
 struct GraphDriver {
-  int (*capturing)(void* stream, int* status);
   int (*begin)(void* stream, int mode);
   int (*end)(void* stream, void** graph);
   int (*instantiate)(void** executable, void* graph, unsigned long long flags);
@@ -46,7 +45,7 @@ bool open_graph_driver() {
   void* library = dlopen(driver_name, RTLD_NOW);
   auto get = [&](auto& function, const char* name) { return (*(void**)&function = dlsym(library, name)) != nullptr; };
   *(void**)&take_error = dlsym(cuda_library, "cudaGetLastError");
-  bool found = get(graph_driver.capturing, "cuStreamIsCapturing") && get(graph_driver.begin, "cuStreamBeginCapture_v2")
+  bool found = get(graph_driver.begin, "cuStreamBeginCapture_v2")
     && get(graph_driver.end, "cuStreamEndCapture") && get(graph_driver.instantiate, "cuGraphInstantiateWithFlags")
     && get(graph_driver.forget, "cuGraphDestroy") && get(graph_driver.forget_executable, "cuGraphExecDestroy")
     && get(graph_driver.nodes, "cuGraphGetNodes") && get(graph_driver.kind, "cuGraphNodeGetType")
@@ -68,12 +67,15 @@ constexpr uint64_t NUMBER = uint64_t(1) << 62;  // which no address has
 constexpr int NUMBER_SHIFT = 40;
 char* as_number(int32_t buffer) { return (char*)(NUMBER | uint64_t(buffer) << NUMBER_SHIFT); }
 struct Half { void *graph, *executable; };
+// A state that numbers are drawn from: memory of the recording's own, to which it is copied before each launch.
+struct Reserved { int64_t count, state[2]; void* tensor; char* data; Reserved* next; };
 struct Recording {
   void* stream;
   Half halves[2];             // of the second nothing where nothing checks indices
   int32_t last;               // of these
   bool is_ready;              // else only the shapes of the outputs are known
   Launched* launched;         // which use what moves
+  Reserved *reserved, **last_reserved;  // in the order of the program
   PyObject* memory;           // which its temporaries live in
   int64_t* report;            // of indices, and the event behind what writes to it
   void* checked;
@@ -126,6 +128,7 @@ void drop_outputs(Output* outputs, int32_t count) {
 Recording* new_recording(const Signature& signature, void* stream, const int64_t* sizes) {
   Recording* it = zeros<Recording>(0);
   it->stream = stream;
+  it->last_reserved = &it->reserved;
   it->sizes = zeros<int64_t>(signature.size_count);
   if (signature.size_count) memcpy(it->sizes, sizes, sizeof(int64_t) * signature.size_count);
   it->inputs = zeros<char*>(signature.inputs); it->outputs = zeros<char*>(signature.outputs);
@@ -139,6 +142,7 @@ void forget_recording(const Signature& signature, Recording* it) {
     if (half.graph) graph_driver.forget(half.graph);
   }
   while (Launched* each = it->launched) { it->launched = each->next; free(each->arguments); free(each->moving); free(each); }
+  while (Reserved* each = it->reserved) { it->reserved = each->next; drop_tensor(each->tensor); free(each); }
   for (int32_t i = 0; i < signature.inputs; ++i) drop_tensor(it->input_owners[i]);
   for (int32_t i = 0; i < signature.outputs; ++i) { drop_tensor(it->output_owners[i]); free(it->shapes[i].sizes); free(it->shapes[i].strides); }
   if (it->report) driver.free_host(it->report);
@@ -244,6 +248,18 @@ int recorded_launch(const Api* api, int32_t number, int64_t programs, void** arg
   made->node = last[0];
   return 0;
 }
+int recorded_reserve(const Api* api, const ExternCall* call, int64_t count, void* const*, const Place* place, void*) {
+  Recording* it = (Recording*)api->recording;
+  Reserved* made = zeros<Reserved>(0);
+  made->count = count;
+  *it->last_reserved = made;
+  it->last_reserved = &made->next;
+  if (!place->data) return 0;
+  if (int code = empty_on_device(call->result_specs, &made->tensor, &made->data)) return code;
+  if (!new_handle || new_handle(made->tensor, place->owner)) return python_error(PyExc_RuntimeError, "this torch shares no tensors with what is recorded");
+  *place->data = made->data;
+  return 0;
+}
 // Where the first half ends. No memory moves between the two.
 int recorded_mark(const Api* api, int64_t*, void* stream) {
   Recording* it = (Recording*)api->recording;
@@ -270,7 +286,7 @@ bool captured(const Program& program, Recording* it, Output* made, const char** 
   Api& api = recorder.api;
   api.output = recorded_output; api.view = recorded_view; api.call = recorded_call;
   api.open_report = recorded_report; api.mark = recorded_mark; api.check = recorded_check; api.close_report = recorded_close;
-  api.launch = recorded_launch; api.recording = it;
+  api.launch = recorded_launch; api.reserve = recorded_reserve; api.recording = it;
   void* stream = stream_of(&program.api);
   if (int failed = graph_driver.begin(stream, RELAXED)) return driver.explain(failed, error), false;
   int code = run(recorder, (void* const*)it->inputs, made, it->sizes);
@@ -439,8 +455,12 @@ struct OneByOne {
 int launch_recording(const Program& program, Recording& it, void* const* inputs, const Output* outputs) {
   const Signature& signature = *program.signature;
   const Api* api = &program.api;
+  for (Reserved* each = it.reserved; each; each = each->next)
+    if (int code = take_state(api, each->count, each->state)) return code;
   OneByOne holding;
   int code = 0;
+  for (Reserved* each = it.reserved; each && !code; each = each->next)
+    if (each->data) code = give_state(each->state, each->data, it.stream);
   for (int32_t i = 0; i < signature.inputs && !code; ++i)
     if (it.input_owners[i]) code = copy_on_device(api, it.inputs[i], inputs[i], it.input_bytes[i], it.stream);
   if (code) return code;
@@ -485,7 +505,7 @@ int run_by_graphs(const Program& program, void* const* inputs, const TensorSpec*
     InContext here((const Gpu*)program.api.gpu);
     stream = stream_of(&program.api);
     int status = 0;
-    by_user = graph_driver.capturing(stream, &status) || status;  // who records what this program launches, too
+    by_user = driver.capturing(stream, &status) || status;  // who records what this program launches, too
     made = known && !by_user;
     for (int32_t i = 0; i < signature.outputs && made; ++i) made = !make_output(known->shapes[i], signature.output_specs[i], &outputs[i]);
     for (Recording* it = graphs.first; it && made; it = it->next)

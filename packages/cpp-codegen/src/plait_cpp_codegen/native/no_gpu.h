@@ -5,6 +5,7 @@ struct Program;
 void* cuda_library = nullptr;
 char* driver_name = nullptr;
 PyObject* take_tensors = nullptr;
+PyObject* take_numbers = nullptr;
 struct InContext { explicit InContext(const Gpu*) {} };
 
 void give_device(Api*) {}

@@ -193,10 +193,10 @@ void let_results_be_kept() {
   free(block);
 }
 PyObject* set_up(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-  const char* path = count == 7 ? PyUnicode_AsUTF8AndSize(arguments[0], nullptr) : nullptr;
+  const char* path = count == 8 ? PyUnicode_AsUTF8AndSize(arguments[0], nullptr) : nullptr;
   const char* cuda = path ? PyUnicode_AsUTF8AndSize(arguments[4], nullptr) : nullptr;
   const char* driver = cuda ? PyUnicode_AsUTF8AndSize(arguments[6], nullptr) : nullptr;
-  if (!driver) return PyErr_Format(PyExc_TypeError, "set_up takes the path of libtorch_cpu, torch's DLPack exchange table, whether autocast is on, what turns it off, the path of libtorch_cuda, what makes tensors of handles, and the name of the CUDA driver's library");
+  if (!driver) return PyErr_Format(PyExc_TypeError, "set_up takes the path of libtorch_cpu, torch's DLPack exchange table, whether autocast is on, what turns it off, the path of libtorch_cuda, what makes tensors of handles, the name of the CUDA driver's library, and what gives the state of a GPU's generator");
   exchange = (DLExchange*)PyCapsule_GetPointer(arguments[1], "dlpack_exchange_api");
   if (!exchange) return nullptr;
   if (exchange->version.major != 1 || !exchange->view || !exchange->to_object || !exchange->from_object)
@@ -209,6 +209,7 @@ PyObject* set_up(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   Py_IncRef(autocast_off = arguments[3]);
   cuda_library = dlopen(cuda, RTLD_NOW | RTLD_NOLOAD);
   Py_IncRef(take_tensors = arguments[5]);
+  Py_IncRef(take_numbers = arguments[7]);
   driver_name = strdup(driver);
   let_results_be_kept();
   return none();

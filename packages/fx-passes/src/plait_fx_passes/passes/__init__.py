@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from plait_fx_passes.passes.joins import JOIN_PIECES
     from plait_fx_passes.passes.manager import (
         DEFAULT_PASSES,
+        DRAWING_PASSES,
         IN_PLACE_PASSES,
         KERNEL_PASSES,
         LAYOUT_PASSES,
@@ -62,6 +63,7 @@ else:
             "plait_fx_passes.passes.joins": ["JOIN_PIECES"],
             "plait_fx_passes.passes.manager": [
                 "DEFAULT_PASSES",
+                "DRAWING_PASSES",
                 "IN_PLACE_PASSES",
                 "KERNEL_PASSES",
                 "LAYOUT_PASSES",
@@ -90,6 +92,7 @@ __all__ = [
     "COMMON_SUBEXPRESSIONS",
     "DEAD_CODE",
     "DEFAULT_PASSES",
+    "DRAWING_PASSES",
     "FOLD_CONSTANTS",
     "IN_PLACE_PASSES",
     "JOIN_PIECES",

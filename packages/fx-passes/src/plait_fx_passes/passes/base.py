@@ -137,6 +137,12 @@ class PassContext:
     def graph(self) -> fx.Graph:
         return self.aten.graph
 
+    def fake(self, size: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """The fake value of a call that makes a new contiguous tensor."""
+        assert self.fake_mode is not None, "a graph with tensors has fake ones"
+        with self.fake_mode:
+            return torch.empty(size, dtype=dtype, device=device)
+
     def replace(self, node: fx.Node, by: fx.Node) -> bool:
         """Let all users of ``node`` use ``by``, if memory and fuel allow; the node stays, dead."""
         return self.replace_all((node,), (by,))

@@ -19,8 +19,10 @@ def call_before(
     op: OpOverload,
     args: Sequence[Argument],
     kwargs: Mapping[str, Argument] | None = None,
+    value: object = None,
 ) -> fx.Node:
-    """A new call before `node`, at its user's line, which says that the running pass made it.
+    """A new call before `node`, at its user's line, which says that the running pass made it; with
+    a fake value, if one is given.
 
     Raises what the operator raises on fake tensors; the graph is then as it was.
     """
@@ -33,7 +35,7 @@ def call_before(
     made.meta = {key: value for key, value in node.meta.items() if key != "val"}
     made.meta |= made_by(context.running, node)
     try:
-        made.meta["val"] = recompute(context.fake_mode, made)
+        made.meta["val"] = recompute(context.fake_mode, made) if value is None else value
     except Exception:
         context.graph.erase_node(made)
         raise
@@ -55,7 +57,13 @@ class Calls:
 
     def __call__(self, op: OpOverload, *args: Argument, **kwargs: Argument) -> fx.Node:
         """Make one."""
-        made = call_before(self._context, self._node, op, args, kwargs)
+        return self._noted(call_before(self._context, self._node, op, args, kwargs))
+
+    def known(self, value: object, op: OpOverload, *args: Argument) -> fx.Node:
+        """Make one whose fake value is known."""
+        return self._noted(call_before(self._context, self._node, op, args, value=value))
+
+    def _noted(self, made: fx.Node) -> fx.Node:
         made.meta["rule"] = self._rule
         self._made.append(made)
         return made

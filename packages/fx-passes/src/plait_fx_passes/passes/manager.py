@@ -18,6 +18,7 @@ from plait_fx_passes.passes.channels_last import CHANNELS_LAST
 from plait_fx_passes.passes.cleanup import COMMON_SUBEXPRESSIONS, DEAD_CODE
 from plait_fx_passes.passes.constants import FOLD_CONSTANTS
 from plait_fx_passes.passes.constructors import MOVE_CONSTRUCTORS
+from plait_fx_passes.passes.device_draws import DEVICE_DRAWS
 from plait_fx_passes.passes.in_place import WRITE_IN_PLACE
 from plait_fx_passes.passes.joined_products import PRODUCTS_IN_PARTS
 from plait_fx_passes.passes.joins import JOIN_PIECES
@@ -86,6 +87,10 @@ LOOP_PASSES: tuple[Pass, ...] = (
 )
 """As safe as the default ones, and for compilers of loops, to be run behind those: loops compute as
 they go what kernels of operators would write to memory."""
+
+DRAWING_PASSES: tuple[Pass, ...] = (DEVICE_DRAWS,)
+"""For compilers of loops, behind those: eager's random numbers of a GPU, computed where they are
+needed."""
 
 LAYOUT_PASSES: tuple[Pass, ...] = (ADD_ROWS, CHANNELS_LAST, ALIGNED_PRODUCTS)
 """Where in memory values lie: last, and for programs whose loops and calls are compiled for it.

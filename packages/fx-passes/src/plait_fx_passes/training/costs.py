@@ -19,6 +19,7 @@ from plait_fx_passes.op_info import op_info
 from plait_fx_passes.record.numbers import is_number
 from plait_utils import dataclass
 from plait_utils.counters import OPERATORS
+from plait_utils.philox import UNIFORM
 
 
 class Kind(enum.Enum):
@@ -84,6 +85,9 @@ _ELEMENTWISE = {
 _COUNTED_OPERATIONS = 40
 """For each number of a counter-based generator."""
 
+_DRAWN_OPERATIONS = 100
+"""For each number of a GPU's generator."""
+
 _WHOLE_OPERATIONS = 64
 """For each element that a kernel about which nothing is known reads or writes."""
 
@@ -113,10 +117,12 @@ def recompute_cost(node: fx.Node) -> Cost:
     target = node.target
     if target in OPERATORS:
         return Cost(Kind.CHEAP, _COUNTED_OPERATIONS * _written(node))
+    if target is UNIFORM:
+        return Cost(Kind.CHEAP, _DRAWN_OPERATIONS * _written(node))
+    if isinstance(target, OpOverload) and op_info(target).random:
+        return Cost(Kind.RANDOM, 0)
     if not isinstance(target, OpOverload) or target.namespace not in ("aten", "prims"):
         return Cost(Kind.FOREIGN, 0)
-    if op_info(target).random:
-        return Cost(Kind.RANDOM, 0)
     name = target._schema.name.split("::")[1]
     if name in _PRODUCTS:
         return Cost(Kind.PRODUCT, _product(node, _PRODUCTS[name]))

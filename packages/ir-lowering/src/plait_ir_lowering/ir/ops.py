@@ -20,6 +20,7 @@ class TypeRule(Enum):
     SAME = "all operands have one dtype, which is the result's"
     FLOAT = "all operands have one float dtype, which is the result's"
     INTEGER = "all operands have one integer or bool dtype, which is the result's"
+    LONG = "all operands and the result are i64"
     BOOL = "all operands and the result are bool"
     COMPARE = "all operands have one dtype; the result is bool"
     PREDICATE = "one float operand; the result is bool"
@@ -121,6 +122,12 @@ OPS: dict[str, OpSpec] = _table(
         ("bitwise_not", 1, _I, "bits flipped; bool: not a"),
         ("lshift", 2, _I, "a shifted left by b bits"),
         ("rshift", 2, _I, "a shifted right by b bits, keeping the sign of signed a"),
+        (
+            "philox",
+            4,
+            TypeRule.LONG,
+            "the word d, of 0 to 3, of Philox-4x32-10 with key a and counter b, above which is c",
+        ),
         ("where", 3, TypeRule.SELECT, "b where a, else c"),
         ("real", 1, TypeRule.PART, "the real part"),
         ("imag", 1, TypeRule.PART, "the imaginary part"),
@@ -220,6 +227,8 @@ def _accepts(rule: TypeRule, first: DType) -> bool:
             return first.is_float
         case TypeRule.INTEGER:
             return first.is_integer or first is DType.bool_
+        case TypeRule.LONG:
+            return first is DType.i64
         case TypeRule.BOOL | TypeRule.SELECT:
             return first is DType.bool_
         case TypeRule.PART:

@@ -123,6 +123,7 @@ LATE: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "normal": ("special_erfcx", "special_log_ndtr", "special_ndtri", "erfinv"),
         "numbers": ("_local_scalar_dense",),
         "packed_products": ("_weight_int8pack_mm",),
+        "philox": ("plait_philox::uniform",),
         "pads": (
             "reflection_pad1d",
             "reflection_pad2d",

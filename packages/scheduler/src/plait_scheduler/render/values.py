@@ -72,6 +72,7 @@ _SPECIAL: dict[str, str] = {
     "lshift": "torch.bitwise_left_shift({0}, {1})",
     "rshift": "torch.bitwise_right_shift({0}, {1})",
     "atan2": "torch.atan2({0}, {1})",
+    "philox": "philox({0}, {1}, {2}, {3})",
 }
 """Operations that torch writes or names otherwise."""
 

@@ -180,6 +180,7 @@ _ROWS: tuple[tuple[str, tuple[Kind, ...], str], ...] = (
     ("bitwise_not", (Kind.BOOL,), "{0} == 0"),
     ("lshift", INTEGERS, "device.shift_left({0}, {1})"),
     ("rshift", INTEGERS, "device.shift_right({0}, {1})"),
+    ("philox", (Kind.SIGNED,), "device.philox({0}, {1}, {2}, {3})"),
     ("where", ANY, "tl.where({0}, {1}, {2})"),
 )
 

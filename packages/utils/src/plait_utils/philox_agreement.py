@@ -1,0 +1,190 @@
+"""Whether a GPU's operators draw the numbers that `plait_utils.philox` says.
+
+Which numbers ATen's kernels draw is not promised: another version of torch, or a GPU of another
+vendor, may draw others. So they are compared once for a GPU, on private generators and few numbers,
+before the first program relies on it; the disk cache keeps what was found.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from enum import Enum
+from functools import cache
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+from plait_utils.cache import DiskCache
+from plait_utils.hashing import stable_hash
+from plait_utils.log import warn_once
+from plait_utils.philox import UNROLL, advance, neighbours, threads_of, uniform_at
+
+
+class Kind(Enum):
+    """What draws alike; the value says it in words."""
+
+    DROPOUT = "dropout"
+    UNIFORM = "uniform numbers"
+    BERNOULLI = "zeros and ones of one probability"
+
+
+FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+_SEED, _OFFSET = 0x1234_5678_9ABC_DEF0, 40
+_FEW = 1000
+_KEPT = 0.75
+"""The probability of the comparison's dropouts and ones."""
+_SAMPLES = 509
+"""Of long tensors so many elements are compared."""
+_Draw = Callable[[torch.Generator], Tensor]
+
+
+def agreeing(device: torch.device) -> frozenset[Kind]:
+    """What draws on a device as `plait_utils.philox` says: on a CPU nothing, nor while a graph is
+    being recorded."""
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return frozenset()
+    if torch.cuda.is_current_stream_capturing():
+        return frozenset()
+    return _known(torch.cuda.current_device() if device.index is None else device.index)
+
+
+@cache
+def _known(index: int) -> frozenset[Kind]:
+    store, key = DiskCache(), _key(index)
+    data = store.get(key)
+    if data is not None:
+        return frozenset(map(Kind, json.loads(data)))
+    device = torch.device("cuda", index)
+    with torch.no_grad(), torch._C.DisableTorchFunction(), _disable_current_modes():
+        found = frozenset(kind for kind in Kind if differing(kind, device) is None)
+    store.put(key, json.dumps(sorted(kind.value for kind in found)).encode())
+    for kind in set(Kind) - found:
+        message = "%s on %s are drawn by torch's kernels: this torch draws others than plait knows"
+        warn_once("draws", f"{kind.value} {index}", message, kind.value, device)
+    return found
+
+
+def _key(index: int) -> str:
+    from importlib import metadata
+
+    found = torch.cuda.get_device_properties(index)
+    torchs = (torch.__version__, torch.version.git_version, torch.version.cuda, torch.version.hip)
+    gpu = found.name, found.major, found.minor, found.multi_processor_count
+    return stable_hash("philox agreement", metadata.version("plait-utils"), *torchs, *gpu)
+
+
+def differing(kind: Kind, device: torch.device) -> str | None:
+    """Where what operators of a kind draw is first found to differ, in words; None: nowhere."""
+    try:
+        return next((found for found in _CASES[kind](device) if found is not None), None)
+    except (RuntimeError, NotImplementedError, AttributeError) as error:
+        return str(error)
+
+
+def _drawn(draw: _Draw, device: torch.device) -> tuple[Tensor, int]:
+    """What is drawn from a private generator, and how far that moves on."""
+    generator = torch.Generator(device).manual_seed(_SEED)
+    generator.set_offset(_OFFSET)
+    return draw(generator), generator.get_offset() - _OFFSET
+
+
+@cache
+def _expected(count: int, threads: int, vector: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Some positions of so many, and the numbers there."""
+    position = torch.arange(count)
+    if count > 2 * _FEW:
+        ends = [0, 1, threads - 1, threads, 2 * threads, 4 * threads - 1, 4 * threads, count - 1]
+        spread = torch.linspace(0, count - 1, _SAMPLES, dtype=torch.float64).to(torch.int64)
+        position = torch.cat([torch.tensor([n for n in ends if n < count]), spread])
+    state = torch.tensor([_SEED, _OFFSET])
+    return position, uniform_at(position, state, 0, threads, vector, dtype)
+
+
+def _compared(
+    what: str, found: Tensor, moved: int, position: Tensor, expected: Tensor, step: int
+) -> str | None:
+    if moved != step:
+        return f"{what} moves the generator on by {moved}, not {step}"
+    given = found.flatten()[position.to(found.device)].cpu()
+    wrong = (given != expected).nonzero().flatten()
+    if not len(wrong):
+        return None
+    first = int(wrong[0])
+    values = f"{given[first].item()!r}, not {expected[first].item()!r}"
+    return f"{what} has {values} at {int(position[first])}; {len(wrong)} differ"
+
+
+def dropout_scale(kept: float, dtype: torch.dtype) -> tuple[float, float]:
+    """With which probability ATen keeps elements of a dtype, and by what it multiplies them, as
+    float64 of numbers that its kernel has."""
+    if dtype is torch.float64:
+        return kept, 1.0 / kept
+    probability = _single(kept)
+    return probability, _single(1.0 / probability)
+
+
+def _single(number: float) -> float:
+    """Rounded to float32."""
+    return float(torch.tensor(number, dtype=torch.float32, device="cpu"))
+
+
+def _dropouts(device: torch.device) -> Iterator[str | None]:
+    threads = threads_of(device)
+    short = (_FEW + rest for rest in (0, 1, 2, 4))
+    for count in (*short, 17 * threads + 24, 5 * threads + 1):
+        for dtype in FLOATS:
+            vector = neighbours(count, dtype)
+            position, numbers = _expected(count, threads, vector, torch.float32)
+            kept, scale = dropout_scale(_KEPT, dtype)
+            x = torch.ones(count, dtype=dtype, device=device)
+
+            def draw(generator: torch.Generator, x: Tensor = x) -> Tensor:
+                return torch._fused_dropout(x, _KEPT, generator)[0]
+
+            expected = (torch.where(numbers.double() < kept, scale, 0.0)).to(dtype)
+            what = f"a dropout of {count} {dtype}"
+            step = advance(count, threads, UNROLL[torch.float32])
+            yield _compared(what, *_drawn(draw, device), position, expected, step)
+
+
+def _uniforms(device: torch.device) -> Iterator[str | None]:
+    threads = threads_of(device)
+    for count in (_FEW, 5 * threads + 17):
+        for dtype in FLOATS:
+            wide = torch.float64 if dtype is torch.float64 else torch.float32
+            position, numbers = _expected(count, threads, 1, wide)
+            expected = torch.where(numbers.to(dtype) == 1, 0.0, numbers.to(dtype))
+
+            def draw(generator: torch.Generator, count: int = count, of: object = dtype) -> Tensor:
+                made = torch.empty(count, dtype=of, device=device)  # type: ignore[call-overload]
+                return made.uniform_(generator=generator)  # type: ignore[no-any-return]
+
+            step = advance(count, threads, UNROLL[wide])
+            what = f"{count} uniform {dtype}"
+            yield _compared(what, *_drawn(draw, device), position, expected, step)
+
+
+def _bernoullis(device: torch.device) -> Iterator[str | None]:
+    threads = threads_of(device)
+    for count in (_FEW, 5 * threads + 17):
+        for dtype in (*FLOATS, torch.int64, torch.bool):
+            wide = torch.float64 if dtype is torch.float64 else torch.float32
+            position, numbers = _expected(count, threads, 1, wide)
+            expected = (numbers < _KEPT).to(dtype)
+
+            def draw(generator: torch.Generator, count: int = count, of: object = dtype) -> Tensor:
+                made = torch.empty(count, dtype=of, device=device)  # type: ignore[call-overload]
+                return made.bernoulli_(_KEPT, generator=generator)  # type: ignore[no-any-return]
+
+            step = advance(count, threads, UNROLL[wide])
+            what = f"{count} zeros and ones of {dtype}"
+            yield _compared(what, *_drawn(draw, device), position, expected, step)
+
+
+_CASES: dict[Kind, Callable[[torch.device], Iterator[str | None]]] = {
+    Kind.DROPOUT: _dropouts,
+    Kind.UNIFORM: _uniforms,
+    Kind.BERNOULLI: _bernoullis,
+}

@@ -1,0 +1,162 @@
+"""Numbers of torch's generators of GPUs: published ones, and those of kernels, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from plait_utils.philox import BLOCK, RESERVE, UNIFORM, _signed, advance, begins_at, philox, take
+from plait_utils.philox_agreement import Kind, agreeing, dropout_scale
+
+WORD = 0xFFFFFFFF
+THREADS = 2 * BLOCK
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "expected"),
+    [
+        ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+        ((WORD,) * 4, (WORD, WORD), (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+        (
+            (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+            (0xA4093822, 0x299F31D0),
+            (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+        ),
+    ],
+)
+def test_words_are_those_that_its_authors_publish(counter, key, expected):
+    seed, low, high = (
+        torch.tensor(_signed(first | second << 32))
+        for first, second in (key, counter[:2], counter[2:])
+    )
+    assert tuple(int(philox(seed, low, high, lane)) for lane in range(4)) == expected
+
+
+class Thread:
+    """A state of cuRAND's, which draws four words at a time."""
+
+    def __init__(self, seed: int, subsequence: int, offset: int) -> None:
+        assert offset % 4 == 0
+        self.key = seed & WORD, seed >> 32 & WORD
+        self.counter = offset // 4
+        self.subsequence = subsequence
+
+    def words(self) -> tuple[int, int, int, int]:
+        a, b, c, d = self.counter & WORD, self.counter >> 32, self.subsequence, 0
+        low, high = self.key
+        for _ in range(10):
+            left, right = a * 0xD2511F53, c * 0xCD9E8D57
+            a, b, c, d = right >> 32 ^ b ^ low, right & WORD, left >> 32 ^ d ^ high, left & WORD
+            low, high = (low + 0x9E3779B9) & WORD, (high + 0xBB67AE85) & WORD
+        self.counter += 1
+        return a, b, c, d
+
+    def floats(self) -> list[float]:
+        words = torch.tensor(self.words()).to(torch.float32)
+        return (words * 2.0**-32 + 2.0**-33).tolist()
+
+    def doubles(self) -> list[float]:
+        a, b, c, d = self.words()
+        return [(x ^ y << 21) * 2.0**-53 + 2.0**-54 for x, y in ((a, b), (c, d))]
+
+
+def _threads(count: int, seed: int, offset: int) -> Iterator[tuple[int, int, Thread]]:
+    """Of the kernels' threads, how many there are, which one it is, and its state."""
+    grid = min(THREADS // BLOCK, -(-count // BLOCK))
+    for index in range(BLOCK * grid):
+        yield BLOCK * grid, index, Thread(seed, index, offset)
+
+
+def distribution(count: int, dtype: torch.dtype, seed: int, offset: int) -> torch.Tensor:
+    """As `distribution_elementwise_grid_stride_kernel` draws."""
+    made = torch.full((count,), -1.0, dtype=dtype)
+    unroll = 2 if dtype is torch.float64 else 4
+    for total, index, thread in _threads(count, seed, offset):
+        rounded = ((count - 1) // (total * unroll) + 1) * total * unroll
+        for linear in range(index, rounded, total * unroll):
+            drawn = thread.doubles() if dtype is torch.float64 else thread.floats()
+            for turn, number in enumerate(drawn):
+                if linear + total * turn < count:
+                    made[linear + total * turn] = number
+    return made
+
+
+def vectors(count: int, vector: int, seed: int, offset: int) -> torch.Tensor:
+    """As `fused_dropout_kernel_vec` draws."""
+    made = torch.full((count,), -1.0)
+    for total, index, thread in _threads(count, seed, offset):
+        for linear in range(index * vector, count, total * vector):
+            drawn = [number for _ in range(-(-vector // 4)) for number in thread.floats()]
+            made[linear : linear + vector] = torch.tensor(drawn[:vector])
+    return made
+
+
+SEED, OFFSET = 0x1234_5678_9ABC_DEF0, 2**34 + 12
+STATE = torch.tensor([SEED, OFFSET - 8])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("count", [1, 3, 255, 257, 1000, 5 * THREADS + 17])
+def test_numbers_of_a_distribution(count, dtype):
+    found = UNIFORM(STATE, [count], 8, THREADS, 1, dtype)
+    assert torch.equal(found, distribution(count, dtype, SEED, OFFSET))
+
+
+@pytest.mark.parametrize("vector", [2, 4, 8])
+@pytest.mark.parametrize("count", [8, 264, 1000, 17 * THREADS + 24])
+def test_numbers_of_a_dropout(count, vector):
+    found = UNIFORM(STATE, [2, count // 2], 8, THREADS, vector, torch.float32)
+    assert torch.equal(found.flatten(), vectors(count, vector, SEED, OFFSET))
+
+
+def test_how_far_generators_are_moved_on():
+    assert [advance(count, 512, 4) for count in (1, 2048, 2049, 6000)] == [4, 4, 8, 12]
+    assert [advance(count, 512, 2) for count in (1, 1024, 1025)] == [4, 4, 8]
+
+
+def test_a_state_is_taken_once(monkeypatch):
+    class Generator:
+        offset = 12
+
+        def get_offset(self):
+            return self.offset
+
+        def set_offset(self, offset):
+            self.offset = offset
+
+        def initial_seed(self):
+            return 2**64 - 3
+
+    generator = Generator()
+    monkeypatch.setattr(torch.cuda, "default_generators", (None, generator))
+    assert [take(1, 8), take(1, 4)] == [(-3, 12), (-3, 20)]
+    assert generator.offset == 24
+
+
+def test_operands_begin_where_vectors_do():
+    x = torch.empty(64)
+    sizes = [(24, 16), (12, 16), (6, 8), (5, 4)]
+    assert [begins_at(x[:count]) for count, _ in sizes] == [multiple for _, multiple in sizes]
+    assert [begins_at(x.to(torch.bfloat16)[:count]) for count in (24, 12)] == [16, 8]
+    first = -x.data_ptr() // 4 % 4
+    with pytest.raises(RuntimeError, match="no multiple of 16 bytes"):
+        RESERVE(4, torch.device("cuda", 0), [x[first + 2 :][:8]])
+
+
+def test_scales_are_as_wide_as_the_kernels():
+    assert dropout_scale(0.9, torch.float64) == (0.9, 1 / 0.9)
+    kept, scale = dropout_scale(0.9, torch.bfloat16)
+    assert kept == float(torch.tensor(0.9))
+    assert scale == float(torch.tensor(1 / kept))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_nothing_agrees():
+    assert agreeing(torch.device("cuda", 0)) == frozenset()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_this_gpu_draws_what_is_known():
+    assert agreeing(torch.device("cuda", 0)) == frozenset(Kind)
