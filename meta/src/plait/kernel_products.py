@@ -138,7 +138,7 @@ def _known_or_timed(
     from plait_scheduler import print_program
 
     texts = [print_program(program) for program in programs.values()]
-    place, cache = stable_hash("product", "1", *texts, key), DiskCache()
+    place, cache = stable_hash("product", "2", *texts, key), DiskCache()
     known = (cache.get(place) or b"").decode(errors="replace").split("\n")
     if len(known) == 3 and known[0] in (_CALLS, _OWN):
         seconds = float(known[1]), float(known[2])

@@ -2,6 +2,10 @@
 
 Sums stay in registers; blocks of both factors pass through shared memory, the next ones on their
 way while one is multiplied. The largest block that leaves work for all processors reads least.
+
+Where there are more blocks than programs run at once, programs may also share the blocks out among
+them: the first factors of the next block are then on their way while the sums of one are finished
+and stored. By rule each block has a program; timing may find the others faster.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from dataclasses import replace
 
 from plait_ir_lowering import DType, IndexExpr, Var, product
 from plait_scheduler import Store
+from plait_triton_codegen.kernels.chips import Chip
 from plait_triton_codegen.kernels.products import Product
 from plait_triton_codegen.kernels.tiles import FULL_GRID, Tile, power_of_two
 
@@ -18,6 +23,10 @@ LEAST_BLOCK = 16
 """What tensor cores multiply has at least as many rows and columns."""
 _ENOUGH = 3 * FULL_GRID // 8
 """Programs that are enough: one for each of three quarters of the processors."""
+_LARGE = 128 * 128
+"""Rows times columns of blocks that are shared out: the sums of small ones are soon finished."""
+_SMALL_WARPS = 4
+"""Two programs of so many warps find room on a processor, even in large blocks."""
 _LEAST_BYTES = 32
 """Bytes along the terms of a product that tensor cores take at least."""
 _NARROW = (
@@ -37,6 +46,13 @@ _NARROW = (
     Tile(16, 32, 2, False, 4, 128),
 )
 """For factors of 16 bits and of 8, from the most work for a program to the least."""
+_BY_KINDS_OF_WARPS = (
+    Tile(128, 256, 4, False, 3, 64),
+    Tile(128, 128, 4, False, 4, 64),
+)
+"""For the same, where Triton adds warps that read to those that multiply: twice as many as here."""
+_SPECIALIZING = (90,)
+"""GPUs for which Triton takes such loops as they are written."""
 _TF32 = (
     Tile(128, 128, 8, False, 3, 32),
     Tile(64, 128, 4, False, 3, 32),
@@ -56,16 +72,62 @@ _WIDE = (
 
 def product_tile(found: Product, *, tf32: bool, shared: int) -> Tile:
     """The block by rule; `shared` is the bytes of shared memory that a program may have."""
-    fitting = product_tiles(found, tf32=tf32, shared=shared)
-    return next((tile for tile in fitting if _programs(found, tile) >= _ENOUGH), fitting[-1])
+    fitting = _one_block_each(found, tf32, shared)
+    return next((tile for tile in fitting if _blocks(found, tile) >= _ENOUGH), fitting[-1])
 
 
-def product_tiles(found: Product, *, tf32: bool, shared: int) -> tuple[Tile, ...]:
+def product_tiles(
+    found: Product, *, tf32: bool, chip: Chip, described: bool = False
+) -> tuple[Tile, ...]:
     """The blocks to choose from, each once: no larger than the matrices, and with room for what
-    is on its way in `shared` bytes."""
+    is on its way in a program's shared memory.
+
+    Args:
+        described: whether descriptors can read all factors.
+    """
+    alone = _one_block_each(found, tf32, chip.shared_bytes)
+    shared_out = tuple(dict.fromkeys(_shared_out(found, alone, chip)))
+    made = (*alone, *shared_out)
+    if not described or (found.dtype is DType.f32 and not tf32):
+        return made
+    large = [tile for tile in made if tile.xblock * tile.rblock >= _LARGE]
+    by_word = [replace(tile, described=True) for tile in large]
+    return (*made, *dict.fromkeys((*by_word, *_specialized(found, chip))))
+
+
+def _specialized(found: Product, chip: Chip) -> Iterator[Tile]:
+    """Blocks that are shared out among programs of which some warps read, and others multiply."""
+    narrow = found.dtype.itemsize <= 2
+    if chip.capability not in _SPECIALIZING or len(found.sums) > 1 or not narrow:
+        return
+    for tile in _BY_KINDS_OF_WARPS:
+        made = _fitted(found, tile, chip.shared_bytes)
+        if made.xblock == tile.xblock and made.rblock == tile.rblock:
+            for shared in _shared_out(found, [made], chip):
+                yield replace(shared, programs=chip.processors, described=True, specialized=True)
+
+
+def _one_block_each(found: Product, tf32: bool, shared: int) -> tuple[Tile, ...]:
+    """The blocks of programs that each take one."""
     table = _NARROW if found.dtype.itemsize <= 2 else _TF32 if tf32 else _WIDE
-    made = dict.fromkeys(_fitted(found, tile, shared) for tile in table)
-    return tuple(made)
+    return tuple(dict.fromkeys(_fitted(found, tile, shared) for tile in table))
+
+
+def _shared_out(found: Product, alone: Sequence[Tile], chip: Chip) -> Iterator[Tile]:
+    """Large blocks that as many programs as run at once share out among them."""
+    for tile in alone:
+        programs = chip.processors * (1 if tile.num_warps > _SMALL_WARPS else 2)
+        room = chip.shared_bytes - _stored_bytes(found, tile)  # beside what is on its way
+        if tile.xblock * tile.rblock >= _LARGE and _blocks(found, tile) > programs:
+            made = _with_fewer_stages(found, replace(tile, programs=programs), room)
+            if _turn_bytes(found, made) * made.stages <= room:
+                yield made
+
+
+def _with_fewer_stages(found: Product, tile: Tile, shared: int) -> Tile:
+    while _turn_bytes(found, tile) * tile.stages > shared and tile.stages > 2:
+        tile = replace(tile, stages=tile.stages - 1)
+    return tile
 
 
 def _fitted(found: Product, tile: Tile, shared: int) -> Tile:
@@ -81,8 +143,7 @@ def _fitted(found: Product, tile: Tile, shared: int) -> Tile:
     )
     while _stored_bytes(found, made) > shared and made.rblock > LEAST_BLOCK:
         made = replace(made, rblock=made.rblock // 2)
-    while _turn_bytes(found, made) * made.stages > shared and made.stages > 2:
-        made = replace(made, stages=made.stages - 1)
+    made = _with_fewer_stages(found, made, shared)
     while _turn_bytes(found, made) * made.stages > shared and made.rblock > LEAST_BLOCK:
         made = replace(made, rblock=made.rblock // 2)
     return made
@@ -111,8 +172,8 @@ def _stored_bytes(found: Product, tile: Tile) -> int:
     return tile.xblock * tile.rblock * widest
 
 
-def _programs(found: Product, tile: Tile) -> int:
-    """How many programs there are, those of open sizes taken to be many."""
+def _blocks(found: Product, tile: Tile) -> int:
+    """How many blocks there are, those of open sizes taken to be many."""
     total = 1
     for extent, block in product_grid(found, tile):
         total *= -(-extent.as_int() // block) if extent.is_constant else FULL_GRID
@@ -120,7 +181,7 @@ def _programs(found: Product, tile: Tile) -> int:
 
 
 def product_grid(found: Product, tile: Tile) -> Iterator[tuple[IndexExpr, int]]:
-    """Extents of batches, rows and columns, and how much of each a program takes."""
+    """Extents of batches, rows and columns, and how much of each a block has."""
     yield _count(found.batches), 1
     yield _count(found.rows), tile.xblock
     yield _count(found.columns), tile.rblock
