@@ -188,7 +188,8 @@ def _inputs(program: Program) -> list[torch.Tensor]:
         size, stride = ([each.as_int() for each in part] for part in (layout.size, layout.stride))
         dtype = to_torch_dtype(buffer.dtype)
         tensor = torch.empty_strided(size, stride, dtype=dtype, device=place).zero_()
-        if dtype.is_floating_point and dtype.itemsize > 1:
-            tensor.uniform_(0.1, 0.9, generator=torch.Generator(place).manual_seed(0))
+        if dtype.is_floating_point:
+            drawn = tensor if dtype.itemsize > 1 else torch.empty_like(tensor, dtype=torch.float16)
+            tensor.copy_(drawn.uniform_(0.1, 0.9, generator=torch.Generator(place).manual_seed(0)))
         made.append(tensor)
     return made

@@ -27,7 +27,12 @@ from plait_scheduler import (
 )
 
 GPU = SchedulerOptions.for_gpu()
-TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f64": torch.float64}
+TYPES = {
+    "f32": torch.float32,
+    "bf16": torch.bfloat16,
+    "f64": torch.float64,
+    "f8": torch.float8_e4m3fn,
+}
 
 
 def graph_of(function, *inputs: torch.Tensor) -> Graph:
@@ -95,6 +100,19 @@ CASES = {
     "parts of matrices": (
         lambda x, w: x @ w.t(),
         (draw(64, 96)[:, 8:56], draw(64, 96, seed=1)[:, ::2]),
+        1,
+    ),
+    "scaled by tensors": (
+        lambda a, b, s, t: torch._scaled_mm(a, b.t(), s, t, out_dtype=torch.bfloat16) * 2,
+        (draw(64, 48, kind="f8"), draw(64, 48, kind="f8", seed=1), B[0].abs(), B[1:2].abs()),
+        1,
+    ),
+    "scaled by rows, bias": (
+        lambda a, b, s, t, c: torch._scaled_mm(a, b.t(), s, t, c, out_dtype=torch.bfloat16),
+        (
+            *(draw(64, 48, kind="f8"), draw(32, 48, kind="f8", seed=1)),
+            *(draw(64, 1).abs(), draw(1, 32).abs(), draw(32, kind="bf16")),
+        ),
         1,
     ),
     "convolution": (

@@ -15,7 +15,7 @@ from test_triton_operations import _cases
 from triton_attention import Case, kernel_of
 from triton_checks import pointwise
 from triton_mixtures import gradient_kernels
-from triton_products import product, swiglu, weight_of_bytes, with_bias_and_gelu
+from triton_products import product, scaled, swiglu, weight_of_bytes, with_bias_and_gelu
 from triton_registers import unset_registers
 
 from plait_ir_lowering import OPS, DType, Load, Op, TypeRule, Var
@@ -108,6 +108,18 @@ FORMS: dict[str, tuple[Kernel, Tile]] = {
         with_bias_and_gelu(8192, 3072, 768),
         Tile(128, 128, 4, False, 3, 64, programs=132, described=True, specialized=True),
     ),
+    "product of floats of 8 bits": (
+        scaled(8192, 8192, 8192),
+        Tile(256, 128, 8, False, 3, 128, programs=132),
+    ),
+    "product of floats of 8 bits described": (
+        scaled(8192, 8192, 8192),
+        Tile(256, 128, 8, False, 3, 128, programs=132, described=True),
+    ),
+    "product of floats of 8 bits as f16": (
+        scaled(8192, 8192, 8192, "f8e4m3fn f8e5m2", "f32"),
+        replace(_SQUARE, kblock=128),
+    ),
     "product specialized": (
         product(8192, 2048, 8192),
         Tile(128, 256, 4, False, 3, 64, programs=132, described=True, specialized=True),
@@ -128,10 +140,12 @@ TENSOR_CORES = ("wgmma.mma_async", "mma.sync", "tcgen05.mma")
 """Instructions that multiply matrices."""
 
 
-def is_form_of(tile: Tile, target: str) -> bool:
+def is_form_of(name: str, tile: Tile, target: str) -> bool:
     """Whether a GPU takes products in this form."""
     capability = int(target.removeprefix("cuda:"))
-    return capability == 90 if tile.specialized else capability >= 90 or not tile.described
+    if tile.specialized:
+        return capability == 90
+    return capability >= 90 or not (tile.described or "8 bits" in name)
 
 
 def every_operation() -> dict[str, Kernel]:
@@ -157,7 +171,7 @@ def main(which: str, target: str) -> None:
     tiles: dict[str, Tile] = {}
     chosen = SAMPLE if which == "sample" else every_operation()
     if which == "forms":
-        taken = {name: each for name, each in FORMS.items() if is_form_of(each[1], target)}
+        taken = {name: each for name, each in FORMS.items() if is_form_of(name, each[1], target)}
         chosen = {name: kernel for name, (kernel, _) in taken.items()}
         tiles = {name: tile for name, (_, tile) in taken.items()}
     if which == "reductions":

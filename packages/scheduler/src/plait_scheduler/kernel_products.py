@@ -48,19 +48,22 @@ from plait_utils import dataclass
 
 EVERY = "*"
 """Stands for all products, where the options name some."""
+SCALED = "aten::_scaled_mm"
 _ADDING = ("aten::addmm", "aten::baddbmm")
 _CALLS = frozenset(
     (
         *((op, "out", True) for op in ("aten::mm", "aten::bmm", *_ADDING)),
         ("aten::_int_mm", "", False),
+        (SCALED, "", False),
         (CONVOLUTION, "", False),
     )
 )
 """Operator and overload of what multiplies matrices, and whether it is given what it writes to."""
-_SUMS = MappingProxyType(
-    {DType.bf16: DType.f32, DType.f16: DType.f32, DType.f32: DType.f32, DType.i8: DType.i32}
-)
+_FLOATS = (DType.f32, DType.bf16, DType.f16, DType.f8e4m3fn, DType.f8e5m2)
+_SUMS = MappingProxyType({**dict.fromkeys(_FLOATS, DType.f32), DType.i8: DType.i32})
 """By the type of factors, that in which their products are added."""
+_SCALED_TO = (DType.f32, DType.bf16, DType.f16)
+"""Types of results of which a scaled product is rounded once."""
 _SMALL_WEIGHT = 5 << 19
 """Elements of a weight by which few rows are multiplied in a kernel by rule: on an H200, 1 to 32
 rows of 768 by 768 to 3072 columns took 1.0 to 1.9 times less than calls, with a bias and a GELU 1.4
@@ -193,6 +196,8 @@ class _Maker:
             obstacle = obstacle_of(body, *map(self._layout, self._factors(body)))
             if obstacle is not None:
                 return obstacle
+        if body.op == SCALED and (obstacle := self._obstacle_of_scales(body, buffer)) is not None:
+            return obstacle
         value = self._terms(body, place)
         sums = replace(
             buffer,
@@ -247,6 +252,8 @@ class _Maker:
         if body.op == CONVOLUTION and body.args[2] is not None:
             bias = self._element(body.args[2], [place[1]])
             return None if bias is None else Op("add", [total, _cast(bias, total.dtype)])
+        if body.op == SCALED:
+            return self._scaled(body, total, place)
         if body.op not in _ADDING:
             return total
         added, _, _, beta, alpha = body.args
@@ -257,13 +264,43 @@ class _Maker:
             return scaled
         assert isinstance(added, TensorRef)
         size = self._layout(added).size
-        zero, one = as_index(0), as_index(1)
-        behind = place[len(place) - len(size) :]
-        at = [zero if n is one else each for n, each in zip(size, behind, strict=True)]
-        element = self._element(added, at)
+        element = self._element(added, _at_one(size, place[len(place) - len(size) :]))
         if element is None:
             return None
         return Op("add", [scaled, _times(_cast(element, total.dtype), beta)])
+
+    def _obstacle_of_scales(self, body: ExternCall, buffer: Buffer) -> str | None:
+        """Why a scaled product is no sum times numbers of its rows and columns, of one each or of
+        the whole matrix; None where it is."""
+        first, second, _, scale_of_result = body.args[2:6]
+        if scale_of_result is not None or buffer.dtype not in _SCALED_TO:
+            return f"it is scaled for {buffer.dtype}"
+        rows, columns = buffer.layout.size
+        one = as_index(1)
+        for ref, shape in ((first, (rows, one)), (second, (one, columns))):
+            assert isinstance(ref, TensorRef)
+            layout = self._layout(ref)
+            if self.buffers[ref.buffer].dtype is not DType.f32:
+                return f"its scales are {self.buffers[ref.buffer].dtype}"
+            if layout.size != shape and layout.numel is not one:
+                return "its scales are of blocks"
+        return None
+
+    def _scaled(self, body: ExternCall, total: Load, place: Sequence[IndexExpr]) -> Value | None:
+        """A sum times the scales of its row and of its column, with a bias."""
+        value: Value = total
+        for ref in body.args[2:4]:
+            assert isinstance(ref, TensorRef)
+            size = self._layout(ref).size
+            near = place if len(size) == len(place) else [as_index(0)] * len(size)
+            scale = self._element(ref, _at_one(size, near))
+            if scale is None:
+                return None
+            value = Op("mul", [value, scale])
+        if body.args[4] is None:
+            return value
+        bias = self._element(body.args[4], [place[1]])
+        return None if bias is None else Op("add", [value, _cast(bias, total.dtype)])
 
     def _stages(
         self, sums: Buffer, dims: tuple[Var, ...], inner: tuple[Var, ...], value: Value
@@ -304,6 +341,12 @@ class _Maker:
             return Load(buffer.name, place, buffer.dtype)
         at = _coordinates(ref.view, buffer.layout, place)
         return None if at is None else Load(buffer.name, at, buffer.dtype)
+
+
+def _at_one(size: Sequence[IndexExpr], place: Sequence[IndexExpr]) -> list[IndexExpr]:
+    """A place in a tensor of which axes of one element stand for all of that axis."""
+    zero, one = as_index(0), as_index(1)
+    return [zero if n is one else each for n, each in zip(size, place, strict=True)]
 
 
 def _is_known(layout: Layout) -> bool:

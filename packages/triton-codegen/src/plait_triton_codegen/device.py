@@ -145,6 +145,12 @@ def dot(a, b, sums, precision: tl.constexpr):
 
 
 @triton.jit
+def dot_of_bytes(a, b, sums, most: tl.constexpr):
+    """The same of floats of 8 bits; tensor cores of sm_90 add `most` products with fewer bits."""
+    return tl.dot(a, b, sums, max_num_imprecise_acc=most)
+
+
+@triton.jit
 def grouped(place, rows, columns, group: tl.constexpr):
     """The row and the column of blocks that a program computes: `group` rows of them, column by
     column, then the next rows. Programs that run side by side then read few rows and columns."""

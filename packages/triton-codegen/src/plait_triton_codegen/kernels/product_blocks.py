@@ -16,7 +16,7 @@ from dataclasses import replace
 from plait_ir_lowering import DType, IndexExpr, Var, product
 from plait_scheduler import Store
 from plait_triton_codegen.kernels.chips import Chip
-from plait_triton_codegen.kernels.products import Product
+from plait_triton_codegen.kernels.products import BYTES, Product
 from plait_triton_codegen.kernels.tiles import FULL_GRID, Tile, power_of_two
 
 LEAST_BLOCK = 16
@@ -45,7 +45,9 @@ _NARROW = (
     Tile(16, 64, 4, False, 4, 128),
     Tile(16, 32, 2, False, 4, 128),
 )
-"""For factors of 16 bits and of 8, from the most work for a program to the least."""
+"""For factors of 16 bits and integers of 8, from the most work for a program to the least."""
+_NARROWEST = tuple(tile for tile in _NARROW if tile.rblock < 256)
+"""For floats of 8 bits, whose sums are in registers twice: as f32 and as tensor cores add them."""
 _BY_KINDS_OF_WARPS = (
     Tile(128, 256, 4, False, 3, 64),
     Tile(128, 128, 4, False, 4, 64),
@@ -100,7 +102,10 @@ def _specialized(found: Product, chip: Chip) -> Iterator[Tile]:
     narrow = found.dtype.itemsize <= 2
     if chip.capability not in _SPECIALIZING or len(found.sums) > 1 or not narrow:
         return
+    most = max(tile.rblock for tile in _table(found, tf32=False))
     for tile in _BY_KINDS_OF_WARPS:
+        if tile.rblock > most:
+            continue
         made = _fitted(found, tile, chip.shared_bytes)
         if made.xblock == tile.xblock and made.rblock == tile.rblock:
             for shared in _shared_out(found, [made], chip):
@@ -109,8 +114,13 @@ def _specialized(found: Product, chip: Chip) -> Iterator[Tile]:
 
 def _one_block_each(found: Product, tf32: bool, shared: int) -> tuple[Tile, ...]:
     """The blocks of programs that each take one."""
-    table = _NARROW if found.dtype.itemsize <= 2 else _TF32 if tf32 else _WIDE
-    return tuple(dict.fromkeys(_fitted(found, tile, shared) for tile in table))
+    return tuple(dict.fromkeys(_fitted(found, tile, shared) for tile in _table(found, tf32)))
+
+
+def _table(found: Product, tf32: bool) -> tuple[Tile, ...]:
+    if found.dtype in BYTES:
+        return _NARROWEST
+    return _NARROW if found.dtype.itemsize <= 2 else _TF32 if tf32 else _WIDE
 
 
 def _shared_out(found: Product, alone: Sequence[Tile], chip: Chip) -> Iterator[Tile]:
@@ -132,7 +142,7 @@ def _with_fewer_stages(found: Product, tile: Tile, shared: int) -> Tile:
 
 def _fitted(found: Product, tile: Tile, shared: int) -> Tile:
     """A block cut to the matrices, with fewer stages where that takes less memory than there is."""
-    terms = tile.kblock * (2 if found.dtype is DType.i8 else 1)
+    terms = tile.kblock * (2 if found.dtype.itemsize == 1 else 1)
     least = _LEAST_BYTES // found.dtype.itemsize
     sums = len(found.sums)
     made = replace(

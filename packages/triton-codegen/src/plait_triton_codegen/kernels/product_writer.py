@@ -1,11 +1,12 @@
 """A product of matrices as a Triton kernel, with what is done with it inlined.
 
 A program keeps the sums of a block of rows and columns in registers, and goes through the terms of
-these block by block: both factors pass through shared memory to tensor cores, which add in f32 (of
-bytes, in i32). What the kernel computes of the sums, biases, activations, residuals, follows on the
-registers. Factors are written as any values are: a load through any strides, or what is computed of
-loads. Programs that run side by side take blocks of rows and columns that lie close together, so
-that they find both in the second cache.
+these block by block: both factors pass through shared memory to tensor cores, which add in f32, of
+integers in i32, and of floats of 8 bits with fewer bits where rounding hides that (else these are
+multiplied as f16). What the kernel computes of the sums, biases, activations, residuals, follows on
+the registers. Factors are written as any values are: a load through any strides, or what is
+computed of loads. Programs that run side by side take blocks of rows and columns that lie close
+together, so that they find both in the second cache.
 
 Where programs share blocks out among them, the loop over blocks of terms is within one over blocks
 of rows and columns. Triton makes one loop of both, so that loads run ahead into the next block; or
@@ -32,7 +33,7 @@ from plait_triton_codegen.kernels.attention_scores import unconditional, varies
 from plait_triton_codegen.kernels.descriptors import Matrix, matrix_of
 from plait_triton_codegen.kernels.operations import TRITON_DTYPES
 from plait_triton_codegen.kernels.product_blocks import product_grid
-from plait_triton_codegen.kernels.products import Product
+from plait_triton_codegen.kernels.products import BYTES, Product, Sum
 from plait_triton_codegen.kernels.source import BlocksText
 from plait_triton_codegen.kernels.space import (
     FlatKernel,
@@ -50,6 +51,9 @@ from plait_triton_codegen.options import TritonOptions
 
 _GROUP = 8
 """Blocks of rows whose programs run one after another for each block of columns."""
+_IMPRECISE_TERMS = 128
+"""Products of floats of 8 bits that tensor cores of sm_90 add with 14 bits before f32 adds these up
+(DeepSeek-AI: DeepSeek-V3 Technical Report, 2024, 3.3.2)."""
 _BOTH = frozenset(("x", "r"))
 _NAMES = ("program", "blocks", "batch", "row", "column", "start")
 """What the kernel names itself."""
@@ -283,13 +287,20 @@ class ProductWriter:
                 blocks[value] = fresh(side.name, self.taken)
                 self._add(f"{blocks[value]} = {text}", depth=2)
         for each in self.found.sums:
-            factors = f"{blocks[each.left]}, {blocks[each.right]}, {each.name}"
-            if each.dtype is DType.i32:
-                text = f"tl.dot({factors}, out_dtype=tl.int32)"
-            else:
-                tf32 = each.left.dtype is DType.f32 and self.options.tf32
-                text = f'device.dot({factors}, "{"tf32" if tf32 else "ieee"}")'
+            text = self._product(each, blocks[each.left], blocks[each.right])
             self._add(f"{each.name} = {text}", depth=2)
+
+    def _product(self, each: Sum, left: str, right: str) -> str:
+        """A sum with what a turn adds to it."""
+        if each.dtype is DType.i32:
+            return f"tl.dot({left}, {right}, {each.name}, out_dtype=tl.int32)"
+        if each.left.dtype in BYTES:
+            if not self.exact:
+                most = min(_IMPRECISE_TERMS, self.tile.kblock)
+                return f"device.dot_of_bytes({left}, {right}, {each.name}, {most})"
+            left, right = f"{left}.to(tl.float16)", f"{right}.to(tl.float16)"
+        tf32 = each.left.dtype is DType.f32 and self.options.tf32
+        return f'device.dot({left}, {right}, {each.name}, "{"tf32" if tf32 else "ieee"}")'
 
     def _read(self, side: _Side, value: Value) -> str | None:
         """A factor that a descriptor reads as a whole block, 0 behind the ends."""

@@ -26,14 +26,16 @@ MOST_SUMS = 2
 """Of more products of the same rows, sums would not fit in registers."""
 _LEAST_ROWS, _LEAST_COLUMNS, _LEAST_TERMS = 2, 16, 16
 """Less leaves most of what tensor cores multiply empty."""
-_NARROW = (DType.f16, DType.bf16)
+BYTES = (DType.f8e4m3fn, DType.f8e5m2)
+"""Floats of 8 bits, which f16 and bf16 hold exactly."""
+_NARROW = (DType.f16, DType.bf16, *BYTES)
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
     """One of the sums: of products of what a row and a column give, at each inner point.
 
-    Both factors have the type in which they are multiplied: one of 16 bits, f32, or i8.
+    Both factors have the type in which they are multiplied: one of 16 or 8 bits, or f32.
     """
 
     name: str
@@ -127,13 +129,28 @@ def _sum(reduce: Reduce, rows: frozenset[Var], columns: frozenset[Var]) -> Sum |
 
 def _factors(left: Value, right: Value) -> tuple[Value, Value] | None:
     """Both factors in the type in which they are multiplied; None where there is none for them."""
-    narrow = [_narrow(factor) for factor in (left, right)]
-    same = narrow[0].dtype is narrow[1].dtype
+    first, second = (_narrow(factor) for factor in (left, right))
     if left.dtype is DType.f32:
-        return (narrow[0], narrow[1]) if same else (left, right)
-    if left.dtype is DType.i32 and same and narrow[0].dtype is DType.i8:
-        return narrow[0], narrow[1]
+        kind = _common(first.dtype, second.dtype)
+        return (_as(first, kind), _as(second, kind)) if kind else (left, right)
+    if left.dtype is DType.i32 and first.dtype is second.dtype is DType.i8:
+        return first, second
     return None
+
+
+def _common(first: DType, second: DType) -> DType | None:
+    """The narrowest type in which tensor cores multiply numbers of both; None but for f32."""
+    if first is second or second in BYTES:
+        first, second = second, first
+    if first is second:
+        return first
+    if first in BYTES and second in _NARROW:
+        return DType.f16 if second in BYTES else second
+    return None
+
+
+def _as(value: Value, dtype: DType) -> Value:
+    return value if value.dtype is dtype else Op("to", [value], dtype)
 
 
 def _narrow(factor: Value) -> Value:
