@@ -115,6 +115,15 @@ CASES = {
         ),
         1,
     ),
+    "in groups": (
+        lambda a, b, ends: torch._grouped_mm(a, b.transpose(1, 2), ends).relu(),
+        (
+            draw(64, 48, kind="bf16"),
+            draw(4, 32, 48, kind="bf16", seed=1),
+            torch.tensor([7, 7, 40, 64], dtype=torch.int32),
+        ),
+        1,
+    ),
     "convolution": (
         lambda x, w, b: F.relu(F.conv2d(x, w, b, stride=2, padding=1)),
         (IMAGE, draw(32, 16, 3, 3, seed=1).contiguous(**LAST), draw(32, seed=2)),

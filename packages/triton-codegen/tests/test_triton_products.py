@@ -10,6 +10,7 @@ import torch.nn.functional as F
 import triton_kernels as kernels
 from triton_checks import DEVICE, load, reference, run
 from triton_products import (
+    grouped,
     product,
     program_of,
     scaled,
@@ -529,6 +530,79 @@ def test_programs_of_products_agree_with_eager(name, tmp_path) -> None:
         torch.testing.assert_close(
             actual.cpu().float(), expected.float(), rtol=rounding, atol=rounding * largest / 2
         )
+
+
+def of_groups(left: torch.Tensor, right: torch.Tensor, ends: list[int]) -> torch.Tensor:
+    starts = [0, *ends[:-1]]
+    parts = [
+        exact(left[start:end], right[group].t())
+        for group, (start, end) in enumerate(zip(starts, ends, strict=True))
+    ]
+    return torch.cat(parts)
+
+
+@pytest.mark.parametrize("form", [None, "shared out"])
+@pytest.mark.parametrize(
+    "ends", [(30, 31, 150, 200), (0, 0, 0, 200), (200, 200, 200, 200), (0, 128, 128, 200), (7, 200)]
+)
+def test_each_group_of_rows_has_a_matrix_of_its_own(form, ends) -> None:
+    kernel = grouped(200, 96, 72, len(ends))
+    left, right = given("bf16", 200, 72), given("bf16", len(ends), 96, 72, seed=1)
+    tile = FORMS.get(form)
+    text = render_kernel(kernel, tile=tile).text
+    assert "device.rows_of_group" in text
+    assert "tl.load(p2" not in text  # rows do not look for their groups
+    (got,) = run(kernel, left, right, torch.tensor(ends, dtype=torch.int32), tile=tile)
+    torch.testing.assert_close(got.double(), of_groups(left, right, [*ends]), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("ends", [(150, 30, 160, 170), (-5, 20, 1000, 100), (9, 9, 9, 9)])
+def test_ends_of_groups_that_make_no_sense_read_and_write_nothing_else(ends) -> None:
+    kernel = grouped(200, 96, 72, 4)
+    left, right = given("bf16", 200, 72), given("bf16", 4, 96, 72, seed=1)
+    memory = torch.full((400, 96), -7.0, device=DEVICE)
+    out = memory[100:300]
+    arguments = (
+        left.to(DEVICE),
+        right.to(DEVICE),
+        torch.tensor(ends, dtype=torch.int32).to(DEVICE),
+    )
+    load(render_kernel(kernel))(*arguments, out)
+    assert (memory[:100] == -7).all()
+    assert (memory[300:] == -7).all()
+    if ends == (9, 9, 9, 9):  # the rows behind the last group are as if they were of it
+        expected = of_groups(left, right, [9, 9, 9, 200])
+        torch.testing.assert_close(out.cpu().double(), expected, rtol=1e-5, atol=1e-4)
+
+
+def test_groups_are_found_by_where_they_end_alone() -> None:
+    text = print_kernel(grouped(200, 96, 72, 4))
+    for was, other in (
+        ("le(p2[0]", "lt(p2[0]"),
+        ("p2[1]", "p2[2]"),
+        ("p2: read i32[4]", "p2: read i32[5]"),
+    ):
+        assert was in text
+        kernel = parse_kernel(text.replace(was, other))
+        assert "device.rows_of_group" not in render_kernel(kernel).text
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_grouped_products_are_kernels_with_what_follows(groups, tmp_path) -> None:
+    ends = torch.tensor([20, 20, 60][-groups:], dtype=torch.int32)
+    inputs = bf16(60, 48), bf16(groups, 80, 48, seed=1), ends
+
+    def function(x, w, ends):
+        return F.silu(torch._grouped_mm(x, w.transpose(1, 2), ends))
+
+    program = program_of(function, *inputs)
+    made = executable(program, DiskCache(tmp_path))
+    assert made.metadata["launches"] == 1, print_program(program)
+    assert "device.dot(" in made.kernels[0].text
+    (got,) = made(*map(as_it_lies, inputs))
+    expected = F.silu(of_groups(*inputs[:2], ends.tolist()))
+    torch.testing.assert_close(got.cpu().double(), expected, rtol=2e-2, atol=0.2)
+    assert "aten::_grouped_mm" in print_program(program_of(function, *inputs, products=""))
 
 
 SCALES = {

@@ -15,7 +15,7 @@ from test_triton_operations import _cases
 from triton_attention import Case, kernel_of
 from triton_checks import pointwise
 from triton_mixtures import gradient_kernels
-from triton_products import product, scaled, swiglu, weight_of_bytes, with_bias_and_gelu
+from triton_products import grouped, product, scaled, swiglu, weight_of_bytes, with_bias_and_gelu
 from triton_registers import unset_registers
 
 from plait_ir_lowering import OPS, DType, Load, Op, TypeRule, Var
@@ -107,6 +107,11 @@ FORMS: dict[str, tuple[Kernel, Tile]] = {
     "product bias gelu specialized": (
         with_bias_and_gelu(8192, 3072, 768),
         Tile(128, 128, 4, False, 3, 64, programs=132, described=True, specialized=True),
+    ),
+    "product of groups": (grouped(8192, 4096, 2048, 8), _WIDE),
+    "product of groups shared out": (
+        grouped(8192, 4096, 2048, 64),
+        replace(_SQUARE, programs=132),
     ),
     "product of floats of 8 bits": (
         scaled(8192, 8192, 8192),

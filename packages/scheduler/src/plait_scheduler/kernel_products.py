@@ -37,11 +37,13 @@ from plait_ir_lowering import (
     Value,
     Var,
     as_index,
+    atoms,
     rewrite,
 )
 from plait_scheduler.convolutions import CONVOLUTION, is_of_points, obstacle_of, terms_of
 from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.domains import Substitution, at_position, move
+from plait_scheduler.grouped_products import GROUPED, MOST_GROUPS, group_of
 from plait_scheduler.nodes import final_reads, reads_of
 from plait_scheduler.options import SchedulerOptions
 from plait_utils import dataclass
@@ -55,6 +57,7 @@ _CALLS = frozenset(
         *((op, "out", True) for op in ("aten::mm", "aten::bmm", *_ADDING)),
         ("aten::_int_mm", "", False),
         (SCALED, "", False),
+        (GROUPED, "", False),
         (CONVOLUTION, "", False),
     )
 )
@@ -191,25 +194,21 @@ class _Maker:
             return f"kernels do not multiply matrices of {kind}"
         dims = tuple(Var(f"i{n}", size) for n, size in enumerate(buffer.layout.size))
         place = [var.expr for var in dims]
-        is_convolution = body.op == CONVOLUTION
-        if is_convolution:
-            obstacle = obstacle_of(body, *map(self._layout, self._factors(body)))
-            if obstacle is not None:
-                return obstacle
-        if body.op == SCALED and (obstacle := self._obstacle_of_scales(body, buffer)) is not None:
+        obstacle = self._obstacle(body, buffer)
+        if obstacle is not None:
             return obstacle
         value = self._terms(body, place)
         sums = replace(
             buffer,
             name=_fresh(buffer.name, "sums", self.taken),
             dtype=_SUMS[kind],
-            layout=buffer.layout if is_convolution else Layout.of(buffer.layout.size),
+            layout=buffer.layout if body.op == CONVOLUTION else Layout.of(buffer.layout.size),
         )
         made = self._finished(body, Load(sums.name, place, sums.dtype), place)
         if value is None or made is None:
             return "a factor or what is added to it lies in memory in parts"
         finish = Pointwise(dims, _cast(made, buffer.dtype))
-        stages = self._stages(sums, dims, *value)
+        stages = self._stages(sums, dims, *value, may_divide=body.op != GROUPED)
         return [
             *(replace(each, origin=definition.origin) for each in stages),
             Definition((buffer,), finish, definition.origin),
@@ -234,6 +233,13 @@ class _Maker:
                 return None
             terms, *both = found
             factors = (both[0], both[1])
+        elif body.op == GROUPED:
+            along = Var("r0", self._layout(left).size[-1])
+            terms = (along,)
+            factors = (
+                self._element(left, [place[0], along.expr]),
+                self._of_group(body, [place[0], along.expr, place[1]]),
+            )
         else:
             along = Var("r0", self._layout(left).size[-1])
             terms = (along,)
@@ -269,6 +275,43 @@ class _Maker:
             return None
         return Op("add", [scaled, _times(_cast(element, total.dtype), beta)])
 
+    def _obstacle(self, body: ExternCall, buffer: Buffer) -> str | None:
+        """Why a call is no loops that multiply matrices; None where it is."""
+        layouts = [self._layout(each) for each in self._factors(body)]
+        if body.op == CONVOLUTION:
+            return obstacle_of(body, *layouts)
+        if body.op == SCALED:
+            return self._obstacle_of_scales(body, buffer)
+        if body.op != GROUPED:
+            return None
+        if [len(each.size) for each in layouts] != [2, 3] or body.args[3] is not None:
+            return "its groups are no rows of a matrix"
+        count = layouts[1].size[0]
+        if not count.is_constant or not 0 < count.as_int() <= MOST_GROUPS:
+            return "it has too many groups, or none"
+        return None
+
+    def _of_group(self, body: ExternCall, place: Sequence[IndexExpr]) -> Load | None:
+        """The element at a term and a column, of the matrix of a row's group."""
+        row, term, column = place
+        _, right = self._factors(body)
+        group = Var("group", self._layout(right).size[0])
+        count = group.extent.as_int()
+        found = self._element(right, [group.expr, term, column])
+        if found is None or count == 1:
+            return found
+        ends = [self._element(body.args[2], [as_index(n)]) for n in range(count - 1)]
+        axes = [n for n, at in enumerate(found.index) if at is group.expr]
+        others = [at for at in found.index if at is not group.expr]
+        if len(axes) != 1 or any(group in atoms(at) for at in others):
+            return None
+        known = [each for each in ends if each is not None and each.dtype is DType.i32]
+        if len(known) < len(ends):
+            return None
+        index: list[IndexExpr | Value] = [*found.index]
+        index[axes[0]] = group_of(known, row)
+        return Load(found.buffer, index, found.dtype)
+
     def _obstacle_of_scales(self, body: ExternCall, buffer: Buffer) -> str | None:
         """Why a scaled product is no sum times numbers of its rows and columns, of one each or of
         the whole matrix; None where it is."""
@@ -303,12 +346,18 @@ class _Maker:
         return None if bias is None else Op("add", [value, _cast(bias, total.dtype)])
 
     def _stages(
-        self, sums: Buffer, dims: tuple[Var, ...], inner: tuple[Var, ...], value: Value
+        self,
+        sums: Buffer,
+        dims: tuple[Var, ...],
+        inner: tuple[Var, ...],
+        value: Value,
+        *,
+        may_divide: bool,
     ) -> list[Definition]:
         """The sums, in parts that are added behind where that makes enough blocks."""
         terms, *others = inner
         parts = 1
-        if not others:
+        if not others and may_divide:
             parts = _parts(sums.layout.size, terms.extent, self.options.min_parallel_points)
         if parts == 1:
             return [Definition((sums,), Reduction(dims, inner, ReductionKind.SUM, value))]

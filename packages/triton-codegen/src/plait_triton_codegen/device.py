@@ -161,6 +161,25 @@ def grouped(place, rows, columns, group: tl.constexpr):
 
 
 @triton.jit
+def rows_of_group(ends, block, rows, count: tl.constexpr, padded: tl.constexpr, size: tl.constexpr):
+    """The group of a block of `size` rows, its first row, and the row behind the group, or no rows
+    where there is no such block: groups end where `ends` tells, the last one with all rows, and
+    each begins with a block. `padded` is a power of two not below `count`."""
+    number = tl.arange(0, padded)
+    end = tl.load(ends + number, number < count - 1, 0).to(tl.int32)
+    end = tl.where(number < count - 1, tl.minimum(tl.maximum(end, 0), rows), rows)
+    start = tl.load(ends + number - 1, (number > 0) & (number < count), 0).to(tl.int32)
+    start = tl.where(number < count, tl.minimum(tl.maximum(start, 0), rows), rows)
+    blocks = tl.cdiv(tl.maximum(end - start, 0), size)
+    upto = tl.cumsum(blocks, 0)
+    group = tl.sum((upto <= block).to(tl.int32), 0)
+    is_it = number == group
+    first = tl.sum(tl.where(is_it, start + (block - (upto - blocks)) * size, 0), 0)
+    behind = tl.sum(tl.where(is_it, end, 0), 0)
+    return tl.minimum(group, count - 1), first, behind
+
+
+@triton.jit
 def fast_reciprocal(x):
     """Within 1 ulp; 0 instead of subnormal numbers."""
     return tl.inline_asm_elementwise(

@@ -23,6 +23,7 @@ import torch
 from plait_scheduler import Access, Kernel, Program, print_kernel
 from plait_triton_codegen.errors import TritonCodegenError
 from plait_triton_codegen.kernels import Chip, Tile, product_choices, render_kernel
+from plait_triton_codegen.kernels.products import product_of
 from plait_triton_codegen.machine_code import aligned_arguments, kernel_jobs, machine_codes
 from plait_triton_codegen.options import TritonOptions
 from plait_triton_codegen.stored_program import target_of
@@ -129,6 +130,7 @@ def tuned_on_device(
         if device.type == "cuda":
             _compile_at_once(one, choices, options, cache, target_of(device.index or 0))
         tensors = kernel_tensors(kernel, device)
+        _fill_groups(kernel, tensors)
 
         def ready(tile: Tile) -> Run | Exception:
             try:
@@ -159,6 +161,17 @@ def tuned_on_device(
     except (ImportError, TritonCodegenError, RuntimeError) as error:
         warn_once("triton", f"tuning: {error}", "products are not timed: %s", error)
         return ()
+
+
+def _fill_groups(kernel: Kernel, tensors: Sequence[torch.Tensor]) -> None:
+    """Let the groups of rows that a product has be equally large."""
+    found = product_of(kernel)
+    if found is None or found.groups is None:
+        return
+    (rows,), groups = found.rows, found.groups
+    place = [param.name for param in kernel.params].index(groups.ends)
+    for number in range(groups.count):
+        tensors[place][number] = (number + 1) * rows.extent.as_int() // groups.count
 
 
 _SHARE = 2e-2

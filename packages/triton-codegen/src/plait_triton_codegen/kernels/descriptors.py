@@ -57,7 +57,7 @@ class Matrix:
 
 def are_plain(found: Product, params: Sequence[Param], aligned: Collection[str]) -> bool:
     """Whether all factors are plain matrices, of parameters that begin at multiples of 16 bytes."""
-    if found.batches:
+    if found.batches or found.groups is not None:
         return False
     by_name = {param.name: param for param in params if param.name in aligned}
     for side, values in (

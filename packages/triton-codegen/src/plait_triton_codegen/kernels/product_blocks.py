@@ -191,7 +191,11 @@ def _blocks(found: Product, tile: Tile) -> int:
 
 
 def product_grid(found: Product, tile: Tile) -> Iterator[tuple[IndexExpr, int]]:
-    """Extents of batches, rows and columns, and how much of each a block has."""
+    """Extents of batches, rows and columns, and how much of each a block has.
+
+    Groups of rows begin with blocks: each may have one more than its rows fill.
+    """
     yield _count(found.batches), 1
-    yield _count(found.rows), tile.xblock
+    groups = 0 if found.groups is None else found.groups.count
+    yield _count(found.rows) + groups * tile.xblock, tile.xblock
     yield _count(found.columns), tile.rblock

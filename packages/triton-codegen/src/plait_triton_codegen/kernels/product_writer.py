@@ -45,7 +45,7 @@ from plait_triton_codegen.kernels.space import (
     taken_names,
 )
 from plait_triton_codegen.kernels.stores import store
-from plait_triton_codegen.kernels.tiles import Tile
+from plait_triton_codegen.kernels.tiles import Tile, power_of_two
 from plait_triton_codegen.kernels.values import Term, ValueWriter
 from plait_triton_codegen.options import TritonOptions
 
@@ -103,12 +103,16 @@ class ProductWriter:
     right: _Side = field(init=False)
     finish: ValueWriter = field(init=False)
     lines: list[str] = field(default_factory=list)
+    edges: tuple[str, str] = field(init=False)
+    """What the kernel calls a block's first row and the one behind its group."""
 
     def __post_init__(self) -> None:
         kernel, found = self.kernel, self.found
         taken = taken_names(kernel) | {"XBLOCK", "RBLOCK", "KBLOCK", "errors"}
         taken |= {var.name for var in (*kernel.outer, *kernel.inner)}
+        taken |= set() if found.groups is None else {found.groups.var.name}
         self.taken, self.names = taken, {name: fresh(name, taken) for name in _NAMES}
+        self.edges = fresh("first", taken), fresh("behind", taken)
         x, rows = flat_variable(fresh("x", taken), found.rows)
         r, columns = flat_variable(fresh("r", taken), found.columns)
         along, left_terms = flat_variable(fresh("k", taken), found.inner)
@@ -202,7 +206,8 @@ class ProductWriter:
 
     def _mask(self, name: str, var: Var, block: int) -> str | None:
         """The name of what is within a variable's extent, where a block may reach beyond it."""
-        if var.extent.is_constant and var.extent.as_int() % block == 0:
+        in_groups = name == "xmask" and self.found.groups is not None
+        if not in_groups and var.extent.is_constant and var.extent.as_int() % block == 0:
             return None
         return fresh(name, self.taken)
 
@@ -222,6 +227,8 @@ class ProductWriter:
             lines.append(f"{names['program']} = tl.program_id(0){self._wide}")
         extents = [writer.index(var.extent).text for var in (writer.flat.x, self._columns)]
         blocks = [f"tl.cdiv({extents[0]}, XBLOCK)", f"tl.cdiv({extents[1]}, RBLOCK)"]
+        if found.groups is not None:
+            blocks[0] = f"({blocks[0]} + {found.groups.count})"
         place = names["program"]
         if found.batches:
             lines += [
@@ -242,10 +249,25 @@ class ProductWriter:
             f"{row}, {column} = device.grouped({place}, {blocks[0]}, {blocks[1]}, {_GROUP})"
         )
         x, r = writer.flat.x, self._columns
-        lines.append(f"{x.name} = {row} * XBLOCK + tl.arange(0, XBLOCK)[:, None]")
-        lines += self._bound(writer, "x", x)
+        lines += self._rows(x)
         lines.append(f"{r.name} = {column} * RBLOCK + tl.arange(0, RBLOCK)[None, :]")
         return [*lines, *self._bound(writer, "r", r)]
+
+    def _rows(self, x: Var) -> list[str]:
+        """Lines that tell the rows of a block, and which of these there are."""
+        row, groups, lanes = self.names["row"], self.found.groups, "tl.arange(0, XBLOCK)[:, None]"
+        if groups is None:
+            return [f"{x.name} = {row} * XBLOCK + {lanes}", *self._bound(self.finish, "x", x)]
+        extent, first, behind = self.finish.index(x.extent).text, *self.edges
+        given = f"{groups.ends}, {row}, {extent}, {groups.count}, {power_of_two(groups.count)}"
+        name = groups.var.name
+        wide = [f"{name} = {name}{self._wide}"] if self._wide else []
+        return [
+            f"{name}, {first}, {behind} = device.rows_of_group({given}, XBLOCK)",
+            *wide,
+            f"{x.name} = {first} + {lanes}",
+            f"{self.finish.masks['x']} = {x.name} < {behind}",
+        ]
 
     @property
     def _columns(self) -> Var:
@@ -272,6 +294,8 @@ class ProductWriter:
         """The loop over blocks of terms."""
         start, extent = self.names["start"], _terms(self.left).extent
         stop = self.finish.index(extent).text
+        if self.found.groups is not None:  # no terms for blocks that no group has
+            stop = f"tl.where({self.edges[0]} < {self.edges[1]}, {stop}, 0)"
         self._add(f"for {start} in tl.range(0, {stop}, KBLOCK, num_stages={self.tile.stages}):")
         blocks: dict[Value, str] = {}
         for side in (self.left, self.right):
