@@ -41,11 +41,13 @@ from plait_ir_lowering import (
     rewrite,
 )
 from plait_scheduler.convolutions import CONVOLUTION, is_of_points, obstacle_of, terms_of
+from plait_scheduler.cut_products import Padded, cut, parts_read
 from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.domains import Substitution, at_position, move
 from plait_scheduler.grouped_products import GROUPED, MOST_GROUPS, group_of
 from plait_scheduler.nodes import final_reads, reads_of
 from plait_scheduler.options import SchedulerOptions
+from plait_scheduler.prune import prune
 from plait_utils import dataclass
 
 EVERY = "*"
@@ -94,18 +96,20 @@ def multiply_in_kernels(
         return graph, frozenset()
     buffers = {b.name: b for b in graph.inputs}
     buffers |= {b.name: b for d in graph.definitions for b in d.buffers}
-    maker = _Maker(buffers, options, set(buffers))
+    maker = _Maker(buffers, options, set(buffers), Padded(graph))
     chosen = _chosen(graph, maker, options)
     if not chosen:
         return graph, chosen
     definitions: list[Definition] = []
     sums: set[str] = set()
+    parts = parts_read(graph)
     for definition in graph.definitions:
         name = definition.buffers[0].name
         if not is_product(definition) or not ({name, EVERY} & chosen):
             definitions.append(definition)
             continue
-        made = maker.loops(definition)
+        part = parts.get(name)
+        made = maker.loops(definition if part is None else cut(definition, part, buffers))
         obstacle = made if isinstance(made, str) else None
         reason = "it is to be computed with what surrounds it"
         if log.settle(DecisionKind.PRODUCT, (name, ""), obstacle, reason):
@@ -114,7 +118,7 @@ def multiply_in_kernels(
             sums |= {d.buffers[0].name for d in made if isinstance(d.body, Reduction)}
         else:
             definitions.append(definition)
-    return replace(graph, definitions=tuple(definitions)), frozenset(sums)
+    return prune(replace(graph, definitions=tuple(definitions))), frozenset(sums)
 
 
 def _chosen(graph: Graph, maker: _Maker, options: SchedulerOptions) -> frozenset[str]:
@@ -153,6 +157,7 @@ class _Maker:
     buffers: Mapping[str, Buffer]
     options: SchedulerOptions
     taken: set[str]
+    padded: Padded
 
     def has_few_rows(self, definition: Definition) -> bool:
         """Whether a call multiplies few rows by a small weight, both in rows of 16 bits."""
@@ -208,9 +213,11 @@ class _Maker:
         if value is None or made is None:
             return "a factor or what is added to it lies in memory in parts"
         finish = Pointwise(dims, _cast(made, buffer.dtype))
-        stages = self._stages(sums, dims, *value, may_divide=body.op != GROUPED)
+        terms, product = value
+        product, of_padding = self.padded.without(product)
+        stages = self._stages(sums, dims, terms, product, may_divide=body.op != GROUPED)
         return [
-            *(replace(each, origin=definition.origin) for each in stages),
+            *(replace(each, origin=definition.origin + of_padding) for each in stages),
             Definition((buffer,), finish, definition.origin),
         ]
 
