@@ -79,7 +79,7 @@ def _multiplies_on_tensor_cores(sample: dict[str, dict[str, int]]) -> None:
 @pytest.mark.parametrize("target", ["cuda:80", "cuda:90", "cuda:100"])
 def test_forms_of_products_do_not_spill(tmp_path: Path, target: str) -> None:
     found = _compiled("forms", tmp_path, target)
-    assert len(found) == {"cuda:80": 5, "cuda:90": 15, "cuda:100": 13}[target]
+    assert len(found) == {"cuda:80": 5, "cuda:90": 16, "cuda:100": 14}[target]
     most = SPILLED.get(target, {})
     assert {n: k["spills"] for n, k in found.items() if k["spills"] > most.get(n, 0)} == {}
     if target == "cuda:90":

@@ -228,6 +228,12 @@ def test_descriptors_are_for_plain_matrices_that_begin_where_they_can() -> None:
     assert not is_offered(product(512, 512, 64, batches=2))
     assert not is_offered(product(512, 512, 64, "f32"))  # no tensor core takes it
     assert not is_offered(weight_of_bytes(512, 512, 64))
+    assert is_offered(grouped(512, 512, 64, 4))
+    turned_groups = "p1: read bf16[4, 512, 64] stride [32768, 1, 512] offset 0"
+    of_groups = print_kernel(grouped(512, 512, 64, 4))
+    other = of_groups.replace("p1: read bf16[4, 512, 64]", turned_groups)
+    assert other != of_groups
+    assert not is_offered(parse_kernel(other))
     text = print_kernel(product(512, 512, 64))
     for shown in ("stride [64, 1] offset 4", "stride [1, 64] offset 0", "stride [32, 1] offset 0"):
         other = text.replace("p0: read bf16[512, 64]", f"p0: read bf16[512, 64] {shown}")
@@ -553,7 +559,9 @@ def of_groups(left: torch.Tensor, right: torch.Tensor, ends: list[int]) -> torch
     return torch.cat(parts)
 
 
-@pytest.mark.parametrize("form", [None, "shared out"])
+@pytest.mark.parametrize(
+    "form", [None, "shared out", "by descriptors", "shared out, by descriptors"]
+)
 @pytest.mark.parametrize(
     "ends", [(30, 31, 150, 200), (0, 0, 0, 200), (200, 200, 200, 200), (0, 128, 128, 200), (7, 200)]
 )
@@ -564,6 +572,8 @@ def test_each_group_of_rows_has_a_matrix_of_its_own(form, ends) -> None:
     text = render_kernel(kernel, tile=tile).text
     assert "device.rows_of_group" in text
     assert "tl.load(p2" not in text  # rows do not look for their groups
+    is_described = tile is not None and tile.described
+    assert text.count("make_tensor_descriptor") == 2 * is_described
     (got,) = run(kernel, left, right, torch.tensor(ends, dtype=torch.int32), tile=tile)
     torch.testing.assert_close(got.double(), of_groups(left, right, [*ends]), rtol=1e-5, atol=1e-4)
 

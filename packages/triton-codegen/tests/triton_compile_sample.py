@@ -113,6 +113,10 @@ FORMS: dict[str, tuple[Kernel, Tile]] = {
         grouped(8192, 4096, 2048, 64),
         replace(_SQUARE, programs=132),
     ),
+    "product of groups described": (
+        grouped(8192, 4096, 2048, 8),
+        replace(_SQUARE, programs=132, described=True),
+    ),
     "product of floats of 8 bits": (
         scaled(8192, 8192, 8192),
         Tile(256, 128, 8, False, 3, 128, programs=132),

@@ -37,6 +37,8 @@ class Matrix:
     """Elements from one row, or column, to the next."""
     along_terms: bool
     """Whether terms, not lines, are contiguous."""
+    lines_of_group: int = 0
+    """Of columns that each group of rows has its own of, how many lines a group has; else 0."""
 
     def made(self, lines: str, terms: str) -> str:
         """A descriptor for blocks of so many lines and terms, the contiguous ones last."""
@@ -57,8 +59,9 @@ class Matrix:
 
 def are_plain(found: Product, params: Sequence[Param], aligned: Collection[str]) -> bool:
     """Whether all factors are plain matrices, of parameters that begin at multiples of 16 bytes."""
-    if found.batches or found.groups is not None:
+    if found.batches:
         return False
+    group = None if found.groups is None else found.groups.var
     by_name = {param.name: param for param in params if param.name in aligned}
     for side, values in (
         (found.rows, {each.left for each in found.sums}),
@@ -67,32 +70,43 @@ def are_plain(found: Product, params: Sequence[Param], aligned: Collection[str])
         lines, places = flat_variable("x", side)
         terms, others = flat_variable("k", found.inner)
         moved = moved_values([*values], places | others)
-        if any(matrix_of(each, by_name, lines, terms) is None for each in moved.values()):
+        if any(matrix_of(each, by_name, lines, terms, group) is None for each in moved.values()):
             return False
     return True
 
 
-def matrix_of(value: Value, params: Mapping[str, Param], lines: Var, terms: Var) -> Matrix | None:
-    """The matrix that a factor reads over two variables; None where it is computed, or the matrix
-    is not as descriptors take it."""
+def matrix_of(
+    value: Value, params: Mapping[str, Param], lines: Var, terms: Var, group: Var | None
+) -> Matrix | None:
+    """The matrix that a factor reads over two variables, or the one below the other, those of all
+    groups; None where it is computed, or the matrix is not as descriptors take it."""
     if not isinstance(value, Load):
         return None
     param = params.get(value.buffer)
     plain = [at for at in value.index if isinstance(at, IndexExpr)]
     if param is None or len(plain) < len(value.index):
         return None
-    steps = _steps(param.layout.linear(plain), (lines, terms))
+    variables = (lines, terms) if group is None else (lines, terms, group)
+    steps = _steps(param.layout.linear(plain), variables)
     extents = lines.extent, terms.extent
     if steps is None or not all(extent.is_constant for extent in extents):
         return None
-    start, along_lines, along_terms = steps
+    start, along_lines, along_terms, *along_groups = steps
     stride, contiguous = max(along_lines, along_terms), min(along_lines, along_terms)
     sizes = [extent.as_int() for extent in extents]
     starts_whole = all(each * param.dtype.itemsize % BLOCK_BYTES == 0 for each in (start, stride))
     apart = stride >= sizes[1 if along_terms == 1 else 0] > 1
     if contiguous != 1 or not apart or not starts_whole or max(sizes) > _MOST:
         return None
-    return Matrix(param.name, start, sizes[0], sizes[1], stride, along_terms == 1)
+    if group is None or not any(along_groups):
+        return Matrix(param.name, start, sizes[0], sizes[1], stride, along_terms == 1)
+    # behind the terms of one group come those of the next, unless they are contiguous
+    (step,) = along_groups
+    below = step // stride
+    every = (group.extent.as_int() - 1) * below + sizes[0]
+    if along_terms != 1 or step % stride or every > _MOST:
+        return None
+    return Matrix(param.name, start, every, sizes[1], stride, True, below)
 
 
 def _steps(offset: IndexExpr, variables: Sequence[Var]) -> tuple[int, ...] | None:

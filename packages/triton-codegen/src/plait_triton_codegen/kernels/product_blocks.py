@@ -107,7 +107,8 @@ def product_tiles(
 def _specialized(found: Product, chip: Chip) -> Iterator[Tile]:
     """Blocks that are shared out among programs of which some warps read, and others multiply."""
     narrow = found.dtype.itemsize <= 2
-    if chip.capability not in _SPECIALIZING or len(found.sums) > 1 or not narrow:
+    plain = len(found.sums) == 1 and found.groups is None
+    if chip.capability not in _SPECIALIZING or not (narrow and plain):
         return
     most = max(tile.rblock for tile in _table(found, tf32=False))
     for tile in _BY_KINDS_OF_WARPS:

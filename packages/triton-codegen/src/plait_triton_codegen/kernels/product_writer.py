@@ -176,10 +176,11 @@ class ProductWriter:
     def _descriptors(self) -> list[str]:
         """Lines that make a descriptor for each factor that is a plain matrix."""
         params = {param.name: param for param in self.kernel.params}
+        group = None if self.found.groups is None else self.found.groups.var
         lines = []
         for side in (self.left, self.right):
             for value, moved in side.values.items():
-                matrix = matrix_of(moved, params, side.writer.flat.x, _terms(side))
+                matrix = matrix_of(moved, params, side.writer.flat.x, _terms(side), group)
                 if matrix is not None:
                     name = fresh(f"{side.name}_matrix", self.taken)
                     side.matrices[value] = matrix, name
@@ -331,7 +332,11 @@ class ProductWriter:
         if value not in side.matrices:
             return None
         matrix, descriptor = side.matrices[value]
-        line = f"{side.line} * {side.block}"
+        line, groups = f"{side.line} * {side.block}", self.found.groups
+        if groups is not None and side is self.left:
+            line = self.edges[0]
+        elif groups is not None and matrix.lines_of_group:
+            line = f"{groups.var.name} * {matrix.lines_of_group} + {line}"
         line = f"({line}).to(tl.int32)" if self._wide else line
         start, first = self.names["start"], side.lines_first
         return matrix.read(descriptor, line, start, lines_first=first)
