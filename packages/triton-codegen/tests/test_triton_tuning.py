@@ -169,6 +169,32 @@ def test_results_are_compared_where_a_kernel_writes_them_alone() -> None:
             results.check(lambda: None)  # what it leaves is zeros
 
 
+def test_groups_of_rows_are_equally_large_where_their_product_is_timed(
+    tmp_path, monkeypatch
+) -> None:
+    left, right = (torch.randn(size, dtype=torch.bfloat16) for size in ((64, 48), (4, 32, 48)))
+    found = program_of(
+        lambda x, w, ends: torch._grouped_mm(x, w.transpose(1, 2), ends),
+        *(left, right, torch.zeros(4, dtype=torch.int32)),
+    )
+    text = print_program(found)
+    here = parse_program(text if DEVICE == "cuda" else text.replace("on cuda:0", "on cpu"))
+    ends = []
+
+    def build_one(one, tiles):
+        return lambda *tensors: ends.extend(
+            each.tolist() for each in tensors if each.dtype is torch.int32
+        )
+
+    def timed(kernel, choices, runs_alone, clock):
+        runs_alone(kernel, choices[:1])
+        raise TritonCodegenError("no more")
+
+    monkeypatch.setattr(tuning, "_timed", timed)
+    tuning.tuned_on_device(here, TritonOptions(), Chip(), DiskCache(tmp_path), build_one)
+    assert ends == [[16, 32, 48, 64]]
+
+
 def test_other_kernels_and_open_sizes_are_left_to_the_rule(tmp_path) -> None:
     text = print_program(program_of(lambda x: x.softmax(-1), torch.randn(8, 64)))
     clock = Clock(lambda tile: 0.001)
