@@ -132,7 +132,7 @@ FORMS = {
 def test_every_form_to_choose_from_is_right(dtype) -> None:
     kernel = with_bias_and_gelu(150, 300, 104, dtype)
     inputs = given(dtype, 150, 104), given(dtype, 300, 104, seed=1), given(dtype, 300, seed=2)
-    options = TritonOptions(tf32=dtype == "f32", warp_specialization=True)
+    options = TritonOptions(tf32=dtype == "f32")
     choices = product_choices(kernel, options, chip=SMALL_CHIP)
     forms = {(tile.programs > 0, tile.described, tile.specialized) for tile in choices}
     alone = {(False, False, False), (True, False, False), (False, True, False), (True, True, False)}
@@ -201,18 +201,6 @@ def test_numbers_that_are_not_finite_stay_in_their_rows() -> None:
     for tile in FORMS.values():
         (got,) = run(kernel, left, right, tile=tile)
         torch.testing.assert_close(got, left @ right, rtol=1e-4, atol=1e-4, equal_nan=True)
-
-
-def test_warps_have_roles_only_where_the_options_say_so() -> None:
-    kernel, chip = product(4096, 4096, 4096), Chip(227 * 1024, capability=90)
-
-    def is_offered(chip: Chip, **options: bool) -> bool:
-        found = product_choices(kernel, TritonOptions(**options), chip=chip)
-        return any(tile.specialized for tile in found)
-
-    assert is_offered(chip, warp_specialization=True)
-    assert not is_offered(chip)
-    assert not is_offered(replace(chip, capability=100), warp_specialization=True)
 
 
 def test_descriptors_are_for_plain_matrices_that_begin_where_they_can() -> None:

@@ -33,12 +33,6 @@ class TritonOptions(Settings):
         "keep what is fastest, which the disk cache remembers",
         env="PLAIT_AUTOTUNE",
     )
-    warp_specialization: bool = setting(
-        False,
-        "among the forms of products that autotune times, take those whose warps read factors or "
-        "multiply, as Triton writes them for sm_90: its support for that is new",
-        env="PLAIT_TRITON_WARP_SPECIALIZATION",
-    )
     fallback: bool = setting(True, "run a kernel that Triton cannot express with torch operations")
     native_host: bool = setting(
         True,

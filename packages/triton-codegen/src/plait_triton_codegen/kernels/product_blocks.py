@@ -79,19 +79,13 @@ def product_tile(found: Product, *, tf32: bool, shared: int) -> Tile:
 
 
 def product_tiles(
-    found: Product,
-    *,
-    tf32: bool,
-    chip: Chip,
-    described: bool = False,
-    specialized: bool = False,
+    found: Product, *, tf32: bool, chip: Chip, described: bool = False
 ) -> tuple[Tile, ...]:
     """The blocks to choose from, each once: no larger than the matrices, and with room for what
     is on its way in a program's shared memory.
 
     Args:
         described: whether descriptors can read all factors.
-        specialized: whether warps of their own may do so.
     """
     alone = _one_block_each(found, tf32, chip.shared_bytes)
     shared_out = tuple(dict.fromkeys(_shared_out(found, alone, chip)))
@@ -100,8 +94,7 @@ def product_tiles(
         return made
     large = [tile for tile in made if tile.xblock * tile.rblock >= _LARGE]
     by_word = [replace(tile, described=True) for tile in large]
-    by_warps = _specialized(found, chip) if specialized else ()
-    return (*made, *dict.fromkeys((*by_word, *by_warps)))
+    return (*made, *dict.fromkeys((*by_word, *_specialized(found, chip))))
 
 
 def _specialized(found: Product, chip: Chip) -> Iterator[Tile]:

@@ -129,13 +129,7 @@ def product_choices(
     rule = product_tile(found, tf32=options.tf32, shared=chip.shared_bytes)
     names = {p.name for n, p in enumerate(kernel.params) if aligned is None or n in aligned}
     described = chip.capability >= LEAST_CAPABILITY and are_plain(found, kernel.params, names)
-    others = product_tiles(
-        found,
-        tf32=options.tf32,
-        chip=chip,
-        described=described,
-        specialized=described and options.warp_specialization,
-    )
+    others = product_tiles(found, tf32=options.tf32, chip=chip, described=described)
     return tuple(dict.fromkeys((rule, *others)))
 
 
