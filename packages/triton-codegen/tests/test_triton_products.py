@@ -124,7 +124,6 @@ FORMS = {
     "shared out": SHARED_OUT,
     "by descriptors": replace(SHARED_OUT, programs=0, described=True),
     "shared out, by descriptors": replace(SHARED_OUT, described=True),
-    "shared out, by kinds of warps": replace(SHARED_OUT, described=True, specialized=True),
 }
 
 
@@ -134,9 +133,8 @@ def test_every_form_to_choose_from_is_right(dtype) -> None:
     inputs = given(dtype, 150, 104), given(dtype, 300, 104, seed=1), given(dtype, 300, seed=2)
     options = TritonOptions(tf32=dtype == "f32")
     choices = product_choices(kernel, options, chip=SMALL_CHIP)
-    forms = {(tile.programs > 0, tile.described, tile.specialized) for tile in choices}
-    alone = {(False, False, False), (True, False, False), (False, True, False), (True, True, False)}
-    assert forms == alone | ({(True, True, True)} if dtype == "bf16" else set())
+    forms = {(tile.programs > 0, tile.described) for tile in choices}
+    assert forms == {(False, False), (True, False), (False, True), (True, True)}
     wide = [each.double() for each in inputs]
     for tile in choices:
         if any((tile.programs, tile.described)):

@@ -104,10 +104,6 @@ FORMS: dict[str, tuple[Kernel, Tile]] = {
         swiglu(4096, 8192, 2048),
         replace(_SQUARE, programs=132, described=True),
     ),
-    "product bias gelu specialized": (
-        with_bias_and_gelu(8192, 3072, 768),
-        Tile(128, 128, 4, False, 3, 64, programs=132, described=True, specialized=True),
-    ),
     "product of groups": (grouped(8192, 4096, 2048, 8), _WIDE),
     "product of groups shared out": (
         grouped(8192, 4096, 2048, 64),
@@ -129,10 +125,6 @@ FORMS: dict[str, tuple[Kernel, Tile]] = {
         scaled(8192, 8192, 8192, "f8e4m3fn f8e5m2", "f32"),
         replace(_SQUARE, kblock=128),
     ),
-    "product specialized": (
-        product(8192, 2048, 8192),
-        Tile(128, 256, 4, False, 3, 64, programs=132, described=True, specialized=True),
-    ),
 }
 """Products in other forms than by rule."""
 for _name, _case in {
@@ -152,8 +144,6 @@ TENSOR_CORES = ("wgmma.mma_async", "mma.sync", "tcgen05.mma")
 def is_form_of(name: str, tile: Tile, target: str) -> bool:
     """Whether a GPU takes products in this form."""
     capability = int(target.removeprefix("cuda:"))
-    if tile.specialized:
-        return capability == 90
     return capability >= 90 or not (tile.described or "8 bits" in name)
 
 
@@ -200,7 +190,6 @@ def main(which: str, target: str) -> None:
             "tensor cores": sum(done.ptx.count(name) for name in TENSOR_CORES),
             "asynchronous copies": done.ptx.count("cp.async.cg"),
             "copies by descriptors": done.ptx.count("cp.async.bulk.tensor"),
-            "roles of warps": done.ptx.count("setmaxnreg"),
             "unset": unset_registers(done.cubin),
             "code": len(done.cubin),
         }

@@ -67,7 +67,6 @@ class TunedTile:
 def shown(tile: Tile) -> str:
     """A product's tile, for people."""
     shared = f", shared out among {tile.programs} programs" if tile.programs else ""
-    shared += ", whose warps read or multiply" if tile.specialized else ""
     return (
         f"blocks of {tile.xblock}x{tile.rblock}x{tile.kblock} by {tile.num_warps} warps "
         f"in {tile.stages} stages{' by descriptors' if tile.described else ''}{shared}"

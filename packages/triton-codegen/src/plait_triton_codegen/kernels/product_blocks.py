@@ -48,13 +48,6 @@ _NARROW = (
 """For factors of 16 bits and integers of 8, from the most work for a program to the least."""
 _NARROWEST = tuple(tile for tile in _NARROW if tile.rblock < 256)
 """For floats of 8 bits, whose sums are in registers twice: as f32 and as tensor cores add them."""
-_BY_KINDS_OF_WARPS = (
-    Tile(128, 256, 4, False, 3, 64),
-    Tile(128, 128, 4, False, 4, 64),
-)
-"""For the same, where Triton adds warps that read to those that multiply: twice as many as here."""
-_SPECIALIZING = (90,)
-"""GPUs for which Triton takes such loops as they are written."""
 _TF32 = (
     Tile(128, 128, 8, False, 3, 32),
     Tile(64, 128, 4, False, 3, 32),
@@ -93,24 +86,7 @@ def product_tiles(
     if not described or (found.dtype is DType.f32 and not tf32):
         return made
     large = [tile for tile in made if tile.xblock * tile.rblock >= _LARGE]
-    by_word = [replace(tile, described=True) for tile in large]
-    return (*made, *dict.fromkeys((*by_word, *_specialized(found, chip))))
-
-
-def _specialized(found: Product, chip: Chip) -> Iterator[Tile]:
-    """Blocks that are shared out among programs of which some warps read, and others multiply."""
-    narrow = found.dtype.itemsize <= 2
-    plain = len(found.sums) == 1 and found.groups is None
-    if chip.capability not in _SPECIALIZING or not (narrow and plain):
-        return
-    most = max(tile.rblock for tile in _table(found, tf32=False))
-    for tile in _BY_KINDS_OF_WARPS:
-        if tile.rblock > most:
-            continue
-        made = _fitted(found, tile, chip.shared_bytes)
-        if made.xblock == tile.xblock and made.rblock == tile.rblock:
-            for shared in _shared_out(found, [made], chip):
-                yield replace(shared, programs=chip.processors, described=True, specialized=True)
+    return (*made, *dict.fromkeys(replace(tile, described=True) for tile in large))
 
 
 def _one_block_each(found: Product, tf32: bool, shared: int) -> tuple[Tile, ...]:

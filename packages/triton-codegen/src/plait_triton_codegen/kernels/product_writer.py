@@ -196,8 +196,7 @@ class ProductWriter:
         counts = [text if block == 1 else f"tl.cdiv({text}, {block})" for text, block in extents]
         total = " * ".join(count for count in counts if count != "1")
         first, step = (f"tl.{each}(0){self._wide}" for each in ("program_id", "num_programs"))
-        how = "warp_specialize" if self.tile.specialized else "flatten"
-        loop = f"for {name} in tl.range({first}, {total}, {step}, {how}=True):"
+        loop = f"for {name} in tl.range({first}, {total}, {step}, flatten=True):"
         lines = [*writer.prologue, loop]
         writer.prologue.clear()
         return [f"    {line}" for line in lines]

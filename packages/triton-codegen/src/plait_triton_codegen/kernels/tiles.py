@@ -89,8 +89,6 @@ class Tile:
     are on their way while another is finished; 0 where each block has one."""
     described: bool = False
     """Whether those factors of a product that are plain matrices are read by descriptors."""
-    specialized: bool = False
-    """Whether some warps of a program that has a share of blocks do nothing but read factors."""
 
     @property
     def constants(self) -> dict[str, int]:
