@@ -14,6 +14,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,22 @@ def dequantized(x: Tensor, w: Tensor) -> Tensor:
     return x @ w.to(x.dtype)
 
 
+def scaled(x: Tensor, w: Tensor, of_rows: Tensor, of_columns: Tensor) -> Tensor:
+    """Floats of 8 bits, with a scale for each row and column."""
+    if x.dtype is torch.float32:
+        return (x @ w.t()) * of_rows * of_columns
+    return torch._scaled_mm(x, w.t(), of_rows, of_columns, out_dtype=torch.bfloat16)
+
+
+def experts(x: Tensor, w: Tensor, ends: Tensor) -> Tensor:
+    """Rows in groups, each with a matrix of its own."""
+    if x.dtype is torch.float32:
+        starts = [0, *ends.tolist()]
+        parts = [x[a:b] @ w[n].t() for n, (a, b) in enumerate(pairwise(starts))]
+        return F.silu(torch.cat(parts))
+    return F.silu(torch._grouped_mm(x, w.transpose(1, 2), ends))
+
+
 def convolved(x: Tensor, w: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """A convolution, a batch norm as it is used, and a ReLU."""
     scale, shift = (each[:, None, None] for each in (scale, shift))
@@ -135,9 +152,22 @@ def rows() -> Iterator[Row]:
     yield Row(f"batches, {b}x{m}x{k}x{n}", untransposed, ((b, m, k), (b, k, n)), 2 * b * m * k * n)
     m, k, n = 4096, 1024, 1024
     yield Row(f"f32, {m}x{k}x{n}", plain, ((m, k), (n, k)), 2 * m * k * n, torch.float32)
+    yield from _other_rows()
     m, k, n = 16, 4096, 4096
     yield Row(f"weight of bytes, {m}x{k}x{n}", dequantized, ((m, k), (k, n)), 2 * m * k * n)
     yield from _image_rows()
+
+
+def _other_rows() -> Iterator[Row]:
+    """Rows of odd length, floats of 8 bits, and experts."""
+    m, k, n = 8192, 768, 50257
+    yield Row(f"logits, {m}x{k}x{n}", plain, ((m, k), (n, k)), 2 * m * k * n)
+    for m, k, n in ((4096, 4096, 4096), (8192, 4096, 8192)):
+        shapes = ((m, k), (n, k), (m, 1), (1, n))
+        yield Row(f"floats of 8 bits, {m}x{k}x{n}", scaled, shapes, 2 * m * k * n)
+    for groups, m, k, n in ((8, 8192, 2048, 4096), (64, 16384, 2048, 2048)):
+        shapes = ((m, k), (groups, n, k), (groups,))
+        yield Row(f"{groups} experts, {m}x{k}x{n}, SiLU", experts, shapes, 2 * m * k * n)
 
 
 def _image_rows() -> Iterator[Row]:
@@ -165,6 +195,13 @@ def _inputs(row: Row) -> list[Tensor]:
         return made
     scale = row.shapes[0][-1] ** -0.5
     made[1:3] = [each * scale for each in made[1:3]]
+    if row.function is scaled:
+        exact = [torch.rand(shape, device="cuda") + 0.5 for shape in row.shapes[2:]]
+        return [each.to(torch.float8_e4m3fn) for each in made[:2]] + exact
+    if row.function is experts:
+        count = row.shapes[1][0]
+        ends = torch.arange(1, count + 1, device="cuda") * row.shapes[0][0] // count
+        return [*made[:2], ends.to(torch.int32)]
     if row.function is dequantized:
         made[1] = torch.randint(-127, 128, row.shapes[1], device="cuda", dtype=torch.int8)
     return made

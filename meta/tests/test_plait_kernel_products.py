@@ -105,6 +105,37 @@ def test_programs_are_run_on_tensors_of_their_own_shapes(loops) -> None:
     assert [(64, 64), (64, 48)] in seen
 
 
+def test_groups_of_rows_are_timed_equally_large_and_floats_of_8_bits_drawn(loops) -> None:
+    grouped = parse_graph("""\
+graph main()
+  input x: bf16[64, 48] on cpu
+  input w: bf16[4, 32, 48] on cpu
+  input ends: i32[4] on cpu
+  input a: f8e4m3fn[64, 48] on cpu
+  input b: f8e4m3fn[32, 48] on cpu
+  input s: f32[] on cpu
+  define y: bf16[64, 32] on cpu # from [["y"], []]
+    call new aten::_grouped_mm(x, w.view([4, 48, 32], [1536, 1, 48], 0), ends, None, None)
+  define z: bf16[64, 32] on cpu # from [["z"], []]
+    call new aten::_scaled_mm(a, b.view([48, 32], [1, 48], 0), s, s, None, None, dtype.bf16, False)
+  return y, z
+""")
+    seen = []
+
+    def times(runs):
+        seen.extend(run() for run in runs.values())
+        return {name: [0.002] * 7 for name in runs}
+
+    found = choose_products(grouped, GPU, unbuilt, times, "key")
+    assert [each.names for each in found] == [("y",), ("z",)]
+    ends = [each.tolist() for tensors in seen for each in tensors if each.dtype is torch.int32]
+    assert ends
+    assert all(each == [16, 32, 48, 64] for each in ends)
+    drawn = [x for tensors in seen for x in tensors if x.dtype is torch.float8_e4m3fn]
+    assert drawn
+    assert all(float(each.float().min()) > 0 for each in drawn)
+
+
 @pytest.mark.parametrize(
     ("target", "options", "expected"),
     [

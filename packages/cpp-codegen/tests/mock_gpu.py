@@ -101,22 +101,23 @@ class Graphs(DeviceGraphs):
 
 def built(
     text: str,
-    programs: Mapping[str, tuple[int | IndexExpr, int]],
+    programs: Mapping[str, Sequence[int | IndexExpr]],
     otherwise: Callable[..., Any] | None = None,
     graphs: DeviceGraphs | None = None,
 ) -> Callable[..., Sequence[Tensor]]:
     """What runs a program.
 
     Args:
-        programs: of each kernel, how many programs it has, and how many places check an index.
+        programs: of each kernel, how many programs it has, and how many places check an index; how
+            many are launched at most, and the bytes of memory that each of them asks for.
     """
     program = parse_program(text)
     kernels, codes = {}, {}
     for kernel in program.kernels:
-        extent, checks = programs[kernel.name]
+        extent, checks, most, scratch = (*programs[kernel.name], 0, 0)[:4]
         symbols = tuple(kernel.symbols)
-        kernels[kernel.name] = DeviceKernel(((as_index(extent), 1),), symbols, checks)
-        codes[kernel.name] = DeviceCode(kernel.name, 32, 64 << 10, IMAGE)
+        kernels[kernel.name] = DeviceKernel(((as_index(extent), 1),), symbols, checks, most)
+        codes[kernel.name] = DeviceCode(kernel.name, 32, 64 << 10, IMAGE, scratch)
 
     def run_otherwise(*inputs: Tensor) -> Any:
         assert otherwise is not None, "inputs are not aligned"

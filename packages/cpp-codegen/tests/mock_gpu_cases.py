@@ -156,6 +156,24 @@ program in_place()
     return m
 """
 
+SCRATCH = """\
+program scratch()
+  inputs x
+  arena 0
+  buffer x: f32[64, 64] on cuda:0 = input 0
+  buffer y: f32[64, 64] on cuda:0 = output
+  buffer z: f32[64, 64] on cuda:0 = output
+  kernel through(p0: read f32[4096], p1: write f32[4096])
+    for i0: 4096
+      outer store p1[i0] = mul(p0[i0], f32(3.0))
+  steps
+    allocate y
+    launch through(x, y)
+    allocate z
+    launch through(y, z)
+    return y, z
+"""
+
 
 gc.collect()
 gc.freeze()  # tests collect what they leave, many times
@@ -222,13 +240,15 @@ def in_threads(work: Callable[[int], None], count: int = 8) -> None:
     assert not wrong, (len(wrong), wrong[0])
 
 
-def test_results_are_right_and_memory_returns() -> None:
+@pytest.mark.parametrize("name", ["many", "scratch"])
+def test_results_are_right_and_memory_returns(name: str) -> None:
+    text, kernels, inputs, eager = PROGRAMS[name]
     before = alive()
-    run = built(MANY, MANY_KERNELS)
-    given = [matrices() for _ in range(20)]
+    run = built(text, kernels)
+    given = [inputs() for _ in range(20)]
     kept = [run(*each) for each in given]
     for each, got in zip(given, kept, strict=True):
-        check(got, many(*each))
+        check(got, eager(*each))
     del kept, got
     assert alive()["blocks"] == before["blocks"]
     for _ in range(50):
@@ -394,6 +414,12 @@ PROGRAMS = {
     "many": (MANY, MANY_KERNELS, matrices, many),
     "recorded": (RECORDED, MANY_KERNELS, matrices, lambda *given: many(*given, recorded=True)),
     "gather": (GATHER, GATHER_KERNELS, lambda: tables(64), lambda *given: [gather(*given)]),
+    "scratch": (
+        SCRATCH,
+        {"through": (4, 0, 2, 4096)},
+        lambda: matrices(1),
+        lambda x: [3 * x, 9 * x],
+    ),
 }
 
 
@@ -442,7 +468,7 @@ def recorded(name: str) -> tuple[Callable, Callable, list, Graphs]:
     return run, eager, given, graphs
 
 
-@pytest.mark.parametrize("name", ["recorded", "gather"])
+@pytest.mark.parametrize("name", ["recorded", "gather", "scratch"])
 def test_graphs_where_inputs_move_and_outputs_are_kept(name: str) -> None:
     before = alive()
     run, eager, given, graphs = recorded(name)
@@ -474,7 +500,7 @@ def test_a_call_waits_for_the_first_of_two_graphs() -> None:
         del got
 
 
-@pytest.mark.parametrize("name", ["recorded", "gather"])
+@pytest.mark.parametrize("name", ["recorded", "gather", "scratch"])
 def test_threads_that_call_a_recorded_program(name: str) -> None:
     run, eager, given, _ = recorded(name)
     wanted = [eager(*each) for each in given]
@@ -528,7 +554,7 @@ def test_what_cannot_be_recorded_is_launched() -> None:
     assert "64 times" in str(sizes.reason)
 
 
-@pytest.mark.parametrize("name", ["recorded", "gather"])
+@pytest.mark.parametrize("name", ["recorded", "gather", "scratch"])
 @pytest.mark.parametrize("what", ["mock_fail", "mock_fail_memory"])
 def test_failures_of_recorded_programs_are_errors_and_leave_nothing(name: str, what: str) -> None:
     before = alive()
@@ -539,7 +565,7 @@ def test_failures_of_recorded_programs_are_errors_and_leave_nothing(name: str, w
     assert alive() == before
 
 
-@pytest.mark.parametrize("name", ["recorded", "gather"])
+@pytest.mark.parametrize("name", ["recorded", "gather", "scratch"])
 @pytest.mark.parametrize("what", ["mock_fail", "mock_fail_memory"])
 def test_failures_while_it_is_recorded_leave_plain_launches(name: str, what: str) -> None:
     text, kernels, inputs, eager = PROGRAMS[name]

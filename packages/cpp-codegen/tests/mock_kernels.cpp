@@ -10,6 +10,14 @@ PROGRAM(spread, 2) { for (int64_t i = 0; i < 1024; ++i) f(a, 1)[1024 * at + i] =
 PROGRAM(more, 1) { for (int64_t i = 0; i < 1024; ++i) f(a, 0)[i] += 1; }
 PROGRAM(first, 2) { for (int64_t i = 0; i < 8; ++i) f(a, 1)[i] = f(a, 0)[1024 * i]; (void)at; }
 PROGRAM(halve, 1) { for (int64_t i = 0; i < 16; ++i) f(a, 0)[16 * at + i] /= 2; }
+// By way of memory of its own, whose place is behind the arguments: of two programs' 4096 bytes, each its own.
+PROGRAM(through, 3) {
+  float* own = f(a, 2) + 1024 * at;
+  for (int64_t start = 1024 * at; start < 4096; start += 2048) {
+    for (int64_t i = 0; i < 1024; ++i) own[i] = 3 * f(a, 0)[start + i];
+    for (int64_t i = 0; i < 1024; ++i) f(a, 1)[start + i] = own[i];
+  }
+}
 // Of rows at indices, sums; a report of indices that are out of range is behind the size.
 PROGRAM(taken, 5) {
   const int64_t size = (int64_t)l(a, 3), index = l(a, 1)[at], row = index < 0 ? index + size : index;

@@ -27,7 +27,12 @@ from plait_scheduler import (
 )
 
 GPU = SchedulerOptions.for_gpu()
-TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f64": torch.float64}
+TYPES = {
+    "f32": torch.float32,
+    "bf16": torch.bfloat16,
+    "f64": torch.float64,
+    "f8": torch.float8_e4m3fn,
+}
 
 
 def graph_of(function, *inputs: torch.Tensor) -> Graph:
@@ -68,6 +73,16 @@ def draw(*size: int, kind: str = "f32", seed: int = 0) -> torch.Tensor:
     return torch.randn(size, generator=generator).to(TYPES[kind])
 
 
+def padded_with_bias(b, x, w):
+    made = torch.addmm(F.pad(b, [0, 3]), x, F.pad(w, [0, 0, 0, 3]).t())
+    return made.narrow(1, 0, 61).sigmoid()
+
+
+def several_parts(x, w):
+    y = x @ w.t()
+    return y.narrow(1, 0, 60) * 2, y.narrow(0, 0, 50).narrow(1, 3, 54) + 1
+
+
 LAST = {"memory_format": torch.channels_last}
 IMAGE = draw(2, 16, 9, 10).contiguous(**LAST)
 X, W, B, Y = draw(64, 48), draw(64, 48, seed=1), draw(64, seed=2), draw(64, 64, seed=3)
@@ -95,6 +110,54 @@ CASES = {
     "parts of matrices": (
         lambda x, w: x @ w.t(),
         (draw(64, 96)[:, 8:56], draw(64, 96, seed=1)[:, ::2]),
+        1,
+    ),
+    "scaled by tensors": (
+        lambda a, b, s, t: torch._scaled_mm(a, b.t(), s, t, out_dtype=torch.bfloat16) * 2,
+        (draw(64, 48, kind="f8"), draw(64, 48, kind="f8", seed=1), B[0].abs(), B[1:2].abs()),
+        1,
+    ),
+    "scaled by rows, bias": (
+        lambda a, b, s, t, c: torch._scaled_mm(a, b.t(), s, t, c, out_dtype=torch.bfloat16),
+        (
+            *(draw(64, 48, kind="f8"), draw(32, 48, kind="f8", seed=1)),
+            *(draw(64, 1).abs(), draw(1, 32).abs(), draw(32, kind="bf16")),
+        ),
+        1,
+    ),
+    "padded": (
+        lambda x, w: (x @ F.pad(w, [0, 0, 0, 3]).t()).narrow(1, 0, 61) * 2,
+        (X, W[:61]),
+        1,
+    ),
+    "padded, bias": (
+        padded_with_bias,
+        tuple(draw(*size, kind="bf16") for size in ((61,), (64, 48), (61, 48))),
+        1,
+    ),
+    "padded below": (
+        lambda x, w: (F.pad(x.t(), [0, 3]).t() @ w.t()).narrow(0, 0, 61) + 1,
+        (X[:61], W),
+        1,
+    ),
+    "padded terms": (
+        lambda x, w: (F.pad(x, [0, 8]) @ F.pad(w, [0, 8]).t()) + 1,
+        (X, W),
+        1,
+    ),
+    "a part and all": (
+        lambda x, w: ((y := x @ w.t()).narrow(1, 0, 60) * 2, y.narrow(1, 3, 61) + 1),
+        (X, W),
+        3,
+    ),
+    "several parts": (several_parts, (X, W), 2),
+    "in groups": (
+        lambda a, b, ends: torch._grouped_mm(a, b.transpose(1, 2), ends).relu(),
+        (
+            draw(64, 48, kind="bf16"),
+            draw(4, 32, 48, kind="bf16", seed=1),
+            torch.tensor([7, 7, 40, 64], dtype=torch.int32),
+        ),
         1,
     ),
     "convolution": (
@@ -131,6 +194,30 @@ def test_loops_compute_what_calls_do(name) -> None:
     for actual, expected in zip(got, interpret(graph, list(inputs)), strict=True):
         rounding = 2e-2 if actual.dtype is torch.bfloat16 else 1e-4
         torch.testing.assert_close(actual, expected, rtol=rounding, atol=rounding)
+
+
+def test_padding_for_calls_is_no_part_of_kernels() -> None:
+    function, inputs, _ = CASES["padded"]
+    schedule = planned(graph_of(function, *inputs))
+    (kernel,) = schedule.program.kernels
+    assert "masked" not in print_kernel(kernel)
+    assert kernel.outer[1].extent.as_int() == 61
+    (launch,) = (step for step in schedule.program.steps if isinstance(step, Launch))
+    assert "constant_pad_nd" in launch.origin.nodes
+    calls = print_program(planned(graph_of(function, *inputs), "").program)
+    assert "f32[64, 64] on cpu = arena" in calls  # of the whole product
+    pieces = product_pieces(graph_of(function, *inputs), schedule)
+    assert [len(piece.graph.inputs) for piece in pieces] == [2]
+
+
+def test_what_returns_or_gives_to_calls_a_whole_product_is_not_cut() -> None:
+    for function in (
+        lambda x, w: ((y := x @ w.t()), y.narrow(1, 0, 60) * 2),
+        lambda x, w: ((y := x @ w.t()).narrow(1, 0, 60) * 2, y @ y),
+    ):
+        graph = graph_of(function, X, W)
+        text = print_program(planned(graph).program)
+        assert "f32[64, 64] on cpu" in text.replace("= input", "")
 
 
 def test_bytes_are_added_as_integers() -> None:

@@ -76,6 +76,22 @@ def _multiplies_on_tensor_cores(sample: dict[str, dict[str, int]]) -> None:
             assert each["asynchronous copies"] > 0, name
 
 
+@pytest.mark.parametrize("target", ["cuda:80", "cuda:90", "cuda:100"])
+def test_forms_of_products_do_not_spill(tmp_path: Path, target: str) -> None:
+    found = _compiled("forms", tmp_path, target)
+    assert len(found) == {"cuda:80": 5, "cuda:90": 14, "cuda:100": 14}[target]
+    most = SPILLED.get(target, {})
+    assert {n: k["spills"] for n, k in found.items() if k["spills"] > most.get(n, 0)} == {}
+    if target == "cuda:90":
+        assert {name: each["unset"] for name, each in found.items() if each["unset"]} == {}
+    for name, each in found.items():
+        is_described = name.endswith("described")
+        assert each["tensor cores"], name
+        assert bool(each["copies by descriptors"]) == is_described, name
+        assert bool(each["asynchronous copies"]) == (not is_described), name
+        assert each["shared"] <= 227 * 1024, name
+
+
 @pytest.mark.slow
 def test_every_operation_compiles(tmp_path: Path) -> None:
     found = _compiled("operations", tmp_path)
@@ -96,6 +112,7 @@ SPILLED = {
         "gradients of queries, f32": 8,
         "gradients of queries, of long rows": 32,
         "product swiglu": 160,
+        "product shared out": 24,
     },
     "cuda:100": {"attention of documents": 160, "gradients of queries, of long rows": 48},
 }

@@ -12,9 +12,9 @@ import pytest
 import triton_kernels as kernels
 from triton_attention import Case, kernel_of
 from triton_mixtures import gradient_kernels
-from triton_products import product, swiglu, with_bias_and_gelu
+from triton_products import grouped, product, scaled, swiglu, with_bias_and_gelu
 
-from plait_triton_codegen import TritonOptions, render_kernel
+from plait_triton_codegen import Tile, TritonOptions, render_kernel
 
 _KEYS, _QUERIES = gradient_kernels(Case("causal", (2, 8, 2, 1000, 1000, 64, 64)))
 GOLDEN = Path(__file__).parent / "golden"
@@ -39,6 +39,8 @@ CASES = {
     "product_bias_gelu": (with_bias_and_gelu(8192, 3072, 768), None),
     "product_batches": (product(512, 512, 64, "f32", batches=96), TritonOptions(tf32=True)),
     "product_swiglu": (swiglu(4096, 8192, 2048), None),
+    "product_groups": (grouped(8192, 4096, 2048, 8), None),
+    "product_scaled": (scaled(4096, 4096, 4096), None),
     "mixture_keys": (_KEYS, None),
     "mixture_queries": (_QUERIES, None),
     "embedding_backward": (kernels.embedding_backward(50257, 8192, 768, "bf16"), None),
@@ -51,7 +53,16 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_generated_text_is_as_kept(name: str) -> None:
     kernel, options = CASES[name]
-    text = render_kernel(kernel, options).module
+    _compare(name, render_kernel(kernel, options).module)
+
+
+def test_generated_text_of_a_form_of_products_is_as_kept() -> None:
+    tile = Tile(128, 256, 8, False, 3, 64, programs=132, described=True)
+    kernel = with_bias_and_gelu(8192, 3072, 768)
+    _compare("product_described", render_kernel(kernel, tile=tile).module)
+
+
+def _compare(name: str, text: str) -> None:
     file = GOLDEN / f"{name}.txt"
     if os.environ.get("PLAIT_UPDATE_GOLDEN"):
         GOLDEN.mkdir(exist_ok=True)

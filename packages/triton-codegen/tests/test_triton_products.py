@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
 import triton_kernels as kernels
-from triton_checks import DEVICE, reference, run
-from triton_products import product, program_of, swiglu, with_bias_and_gelu
+from triton_checks import DEVICE, load, reference, run
+from triton_products import (
+    grouped,
+    product,
+    program_of,
+    scaled,
+    swiglu,
+    weight_of_bytes,
+    with_bias_and_gelu,
+)
 
-from plait_scheduler import Program, parse_kernel, parse_program, print_program
+from plait_scheduler import (
+    Kernel,
+    Program,
+    parse_kernel,
+    parse_program,
+    print_kernel,
+    print_program,
+)
 from plait_triton_codegen import Tile, TritonExecutable, TritonOptions, build, render_kernel
 from plait_triton_codegen.kernels import COMMON_SHARED_BYTES, Chip, product_choices
 from plait_triton_codegen.kernels.products import product_of
 from plait_utils import DiskCache
 
 KINDS = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32, "i8": torch.int8}
+BYTES = {"f8e4m3fn": torch.float8_e4m3fn, "f8e5m2": torch.float8_e5m2}
 TOLERANCE = {"bf16": 2e-2, "f16": 3e-3, "f32": 1e-5, "i8": 0}
 
 
@@ -23,7 +41,7 @@ def given(dtype: str, *size: int, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     if dtype == "i8":
         return torch.randint(-128, 128, size, dtype=torch.int8, generator=generator)
-    return torch.randn(size, generator=generator).to(KINDS[dtype])
+    return torch.randn(size, generator=generator).to((KINDS | BYTES)[dtype])
 
 
 def turned(tensor: torch.Tensor) -> torch.Tensor:
@@ -99,11 +117,132 @@ def test_every_tile_to_choose_from_is_right(dtype) -> None:
         )
 
 
+SMALL_CHIP = Chip(227 * 1024, processors=2, capability=90)
+"""On which few blocks are more than programs run at once."""
+SHARED_OUT = Tile(64, 64, 4, False, 3, 32, programs=3)
+FORMS = {
+    "shared out": SHARED_OUT,
+    "by descriptors": replace(SHARED_OUT, programs=0, described=True),
+    "shared out, by descriptors": replace(SHARED_OUT, described=True),
+}
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+def test_every_form_to_choose_from_is_right(dtype) -> None:
+    kernel = with_bias_and_gelu(150, 300, 104, dtype)
+    inputs = given(dtype, 150, 104), given(dtype, 300, 104, seed=1), given(dtype, 300, seed=2)
+    options = TritonOptions(tf32=dtype == "f32")
+    choices = product_choices(kernel, options, chip=SMALL_CHIP)
+    forms = {(tile.programs > 0, tile.described) for tile in choices}
+    assert forms == {(False, False), (True, False), (False, True), (True, True)}
+    wide = [each.double() for each in inputs]
+    for tile in choices:
+        if any((tile.programs, tile.described)):
+            (got,) = run(kernel, *inputs, tile=tile, options=options)
+            torch.testing.assert_close(
+                got.double(), F.gelu(F.linear(*wide)), rtol=2e-2, atol=0.2, msg=f"{tile}"
+            )
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("turn", ["", "left", "right", "left right"])
+@pytest.mark.parametrize("dtype", ["bf16", "i8"])
+@pytest.mark.parametrize("sizes", [(192, 128, 64), (160, 224, 48), (16, 1040, 80)])
+def test_forms_of_products_of_any_sizes(form, turn, dtype, sizes) -> None:
+    rows, columns, terms = sizes
+    kernel = product(rows, columns, terms, dtype, turned=turn)
+    left, right = given(dtype, rows, terms), given(dtype, terms, columns, seed=1)
+    left = turned(left) if "left" in turn else left
+    right = turned(right) if "right" in turn else right
+    source = render_kernel(kernel, tile=FORMS[form])
+    assert source.text.count("make_tensor_descriptor") == 2 * FORMS[form].described
+    (got,) = run(kernel, left, right, tile=FORMS[form])
+    tolerance = TOLERANCE[dtype]
+    torch.testing.assert_close(
+        got.double(), exact(left, right), rtol=tolerance, atol=tolerance * terms**0.5
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_what_descriptors_do_not_read(form) -> None:
+    """Rows that begin anywhere, batches, factors that are computed, and sizes of a call."""
+    tile = FORMS[form]
+    left, right = given("bf16", 101, 47), given("bf16", 47, 80, seed=1)
+    odd = product(101, 80, 47)
+    assert render_kernel(odd, tile=tile).text.count("make_tensor_descriptor") == tile.described
+    (got,) = run(odd, left, right, tile=tile)
+    torch.testing.assert_close(got.double(), exact(left, right), rtol=2e-2, atol=0.2)
+
+    batches = product(70, 80, 48, "f32", batches=3)
+    left, right = given("f32", 3, 70, 48), given("f32", 3, 48, 80, seed=1)
+    assert not render_kernel(batches, tile=tile).described
+    (got,) = run(batches, left, right, tile=tile)
+    torch.testing.assert_close(got.double(), exact(left, right), rtol=1e-5, atol=1e-4)
+
+    unpacked = weight_of_bytes(70, 80, 48)
+    x, weight, scale = given("bf16", 70, 48), given("i8", 48, 80), given("bf16", 80)
+    (got,) = run(unpacked, x, weight, scale, tile=tile)
+    wide = (weight.float() * scale.float()).bfloat16()
+    torch.testing.assert_close(got.double(), exact(x, wide), rtol=2e-2, atol=10)
+
+    kernel = open_product()
+    for rows, terms in ((137, 70), (1, 70), (0, 70), (64, 0)):
+        left, right = given("f32", rows, terms), given("f32", terms, 48)
+        (got,) = run(kernel, left, right, sizes=(rows, terms), tile=tile)
+        torch.testing.assert_close(got.double(), exact(left, right), rtol=1e-5, atol=1e-4)
+
+
+def test_numbers_that_are_not_finite_stay_in_their_rows() -> None:
+    kernel = product(64, 128, 48, "f32")
+    left, right = given("f32", 64, 48), given("f32", 48, 128, seed=1)
+    left[3, 5], left[4, 6], left[5] = float("nan"), float("inf"), -0.0
+    for tile in FORMS.values():
+        (got,) = run(kernel, left, right, tile=tile)
+        torch.testing.assert_close(got, left @ right, rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
+def test_descriptors_are_for_plain_matrices_that_begin_where_they_can() -> None:
+    def is_offered(kernel, chip=SMALL_CHIP, aligned=None) -> bool:
+        found = product_choices(kernel, TritonOptions(), chip=chip, aligned=aligned)
+        return any(tile.described for tile in found)
+
+    assert is_offered(product(512, 512, 64))
+    assert is_offered(swiglu(512, 512, 64))
+    assert not is_offered(product(512, 512, 64), replace(SMALL_CHIP, capability=80))
+    assert not is_offered(product(512, 512, 64), aligned={0, 2})  # not the right factor
+    assert not is_offered(product(512, 512, 60))  # rows of 120 bytes
+    assert not is_offered(product(512, 512, 64, batches=2))
+    assert not is_offered(product(512, 512, 64, "f32"))  # no tensor core takes it
+    assert not is_offered(weight_of_bytes(512, 512, 64))
+    assert is_offered(grouped(512, 512, 64, 4))
+    turned_groups = "p1: read bf16[4, 512, 64] stride [32768, 1, 512] offset 0"
+    of_groups = print_kernel(grouped(512, 512, 64, 4))
+    other = of_groups.replace("p1: read bf16[4, 512, 64]", turned_groups)
+    assert other != of_groups
+    assert not is_offered(parse_kernel(other))
+    text = print_kernel(product(512, 512, 64))
+    for shown in ("stride [64, 1] offset 4", "stride [1, 64] offset 0", "stride [32, 1] offset 0"):
+        other = text.replace("p0: read bf16[512, 64]", f"p0: read bf16[512, 64] {shown}")
+        assert other != text
+        assert not is_offered(parse_kernel(other))
+
+
+def test_memory_that_begins_anywhere_is_copied_for_descriptors() -> None:
+    kernel = product(64, 128, 48)
+    memory = given("bf16", 64 * 48 + 1)
+    left, right = memory[1:].view(64, 48), given("bf16", 48, 128, seed=1)
+    launch = load(render_kernel(kernel, tile=FORMS["by descriptors"]))
+    out = torch.empty(64, 128, dtype=torch.bfloat16, device=DEVICE)
+    launch(memory.to(DEVICE)[1:].view(64, 48), right.to(DEVICE), out)
+    torch.testing.assert_close(out.cpu().double(), exact(left, right), rtol=2e-2, atol=0.2)
+
+
 @pytest.mark.parametrize("shared", [COMMON_SHARED_BYTES, 227 * 1024])
 def test_tiles_fit_in_shared_memory(shared) -> None:
     for kernel in (product(8192, 8192, 8192), swiglu(8192, 8192, 8192)):
         lefts, rights = 1, 2 if kernel.name == "swiglu" else 1
-        for tile in product_choices(kernel, TritonOptions(), chip=Chip(shared)):
+        choices = product_choices(kernel, TritonOptions(), chip=Chip(shared, capability=90))
+        for tile in choices:
             turn = tile.kblock * (lefts * tile.xblock + rights * tile.rblock) * 2
             assert tile.stages * turn <= shared
 
@@ -116,6 +255,48 @@ def test_small_matrices_have_small_blocks_and_large_ones_large_blocks() -> None:
     assert large.xblock * large.rblock >= 128 * 256
     assert skinny.xblock == 16
     assert tile(product(20, 17, 16)).rblock <= 32
+
+
+SCALED = ("f8e4m3fn", "f8e5m2", "f8e4m3fn f8e5m2", "bf16 f8e4m3fn")
+
+
+@pytest.mark.parametrize("dtypes", SCALED)
+@pytest.mark.parametrize("out", ["bf16", "f32"])
+@pytest.mark.parametrize("sizes", [(64, 64, 64), (33, 50, 70), (150, 300, 112)])
+def test_floats_of_8_bits(dtypes, out, sizes) -> None:
+    rows, columns, terms = sizes
+    kernel = scaled(rows, columns, terms, dtypes, out)
+    first, second = (dtypes.split() * 2)[:2]
+    left, right = given(first, rows, terms), given(second, columns, terms, seed=1)
+    scales = given("f32", rows, seed=2).abs(), given("f32", columns, seed=3).abs()
+    is_native = out == "bf16" and first == second
+    assert ("device.dot_of_bytes" in render_kernel(kernel).text) == is_native
+    expected = exact(left, right.double().t()) * scales[0].double()[:, None] * scales[1].double()
+    for tile in product_choices(kernel, TritonOptions(), chip=SMALL_CHIP)[::4]:
+        (got,) = run(kernel, left, right, *scales, tile=tile)
+        torch.testing.assert_close(
+            got.double(), expected, rtol=TOLERANCE[out], atol=TOLERANCE[out] * terms**0.5
+        )
+
+
+def test_floats_of_8_bits_that_are_not_finite() -> None:
+    kernel = scaled(32, 32, 40, "f8e5m2", "f32")
+    left, right = given("f8e5m2", 32, 40), given("f8e5m2", 32, 40, seed=1)
+    left.view(torch.uint8)[1, 2], left.view(torch.uint8)[2, 3] = 0x7C, 0x7F  # infinity, NaN
+    left.view(torch.uint8)[3] = 0x80
+    ones = torch.ones(32)
+    (got,) = run(kernel, left, right, ones, ones)
+    torch.testing.assert_close(
+        got, left.float() @ right.float().t(), rtol=1e-5, atol=1e-5, equal_nan=True
+    )
+
+
+def test_exact_numbers_of_8_bits_are_not_added_with_fewer_bits() -> None:
+    kernel = scaled(64, 64, 64)
+    assert "device.dot_of_bytes" in render_kernel(kernel).text
+    text = render_kernel(kernel, TritonOptions(fast_math=False)).text
+    assert "device.dot_of_bytes" not in text
+    assert text.count(".to(tl.float16)") == 2
 
 
 def test_f32_is_multiplied_by_its_first_bits_only_where_that_is_asked_for() -> None:
@@ -158,13 +339,17 @@ kernel gathered(p0: read i64[40], p1: read f32[9, 70], p2: read f32[70, 48], p3:
         run(kernel, places, table, weight)
 
 
-def test_sizes_that_only_a_call_knows() -> None:
-    kernel = parse_kernel("""\
+def open_product() -> Kernel:
+    return parse_kernel("""\
 kernel open(p0: read f32[s0, s1], p1: read f32[s1, 48], p2: write f32[s0, 48]) sizes(s0, s1)
   for i0: s0, i1: 48 inner r0: s1
     reduce t0 = sum mul(p0[i0, r0], p1[r0, i1])
     outer store p2[i0, i1] = %t0
 """)
+
+
+def test_sizes_that_only_a_call_knows() -> None:
+    kernel = open_product()
     left, right = given("f32", 37, 70), given("f32", 70, 48)
     assert product_of(kernel) is not None
     (got,) = run(kernel, left, right, sizes=(37, 70))
@@ -232,6 +417,10 @@ def executable(program: Program, cache: DiskCache) -> TritonExecutable:
 
 def bf16(*size: int, seed: int = 0) -> torch.Tensor:
     return given("bf16", *size, seed=seed)
+
+
+def f8(*size: int, seed: int = 0) -> torch.Tensor:
+    return given("f8e4m3fn", *size, seed=seed)
 
 
 LAST = {"memory_format": torch.channels_last}
@@ -345,6 +534,127 @@ def test_programs_of_products_agree_with_eager(name, tmp_path) -> None:
         torch.testing.assert_close(
             actual.cpu().float(), expected.float(), rtol=rounding, atol=rounding * largest / 2
         )
+
+
+def of_groups(left: torch.Tensor, right: torch.Tensor, ends: list[int]) -> torch.Tensor:
+    starts = [0, *ends[:-1]]
+    parts = [
+        exact(left[start:end], right[group].t())
+        for group, (start, end) in enumerate(zip(starts, ends, strict=True))
+    ]
+    return torch.cat(parts)
+
+
+@pytest.mark.parametrize(
+    "form", [None, "shared out", "by descriptors", "shared out, by descriptors"]
+)
+@pytest.mark.parametrize(
+    "ends", [(30, 31, 150, 200), (0, 0, 0, 200), (200, 200, 200, 200), (0, 128, 128, 200), (7, 200)]
+)
+def test_each_group_of_rows_has_a_matrix_of_its_own(form, ends) -> None:
+    kernel = grouped(200, 96, 72, len(ends))
+    left, right = given("bf16", 200, 72), given("bf16", len(ends), 96, 72, seed=1)
+    tile = FORMS.get(form)
+    text = render_kernel(kernel, tile=tile).text
+    assert "device.rows_of_group" in text
+    assert "tl.load(p2" not in text  # rows do not look for their groups
+    is_described = tile is not None and tile.described
+    assert text.count("make_tensor_descriptor") == 2 * is_described
+    (got,) = run(kernel, left, right, torch.tensor(ends, dtype=torch.int32), tile=tile)
+    torch.testing.assert_close(got.double(), of_groups(left, right, [*ends]), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("ends", [(150, 30, 160, 170), (-5, 20, 1000, 100), (9, 9, 9, 9)])
+def test_ends_of_groups_that_make_no_sense_read_and_write_nothing_else(ends) -> None:
+    kernel = grouped(200, 96, 72, 4)
+    left, right = given("bf16", 200, 72), given("bf16", 4, 96, 72, seed=1)
+    memory = torch.full((400, 96), -7.0, device=DEVICE)
+    out = memory[100:300]
+    arguments = (
+        left.to(DEVICE),
+        right.to(DEVICE),
+        torch.tensor(ends, dtype=torch.int32).to(DEVICE),
+    )
+    load(render_kernel(kernel))(*arguments, out)
+    assert (memory[:100] == -7).all()
+    assert (memory[300:] == -7).all()
+    if ends == (9, 9, 9, 9):  # the rows behind the last group are as if they were of it
+        expected = of_groups(left, right, [9, 9, 9, 200])
+        torch.testing.assert_close(out.cpu().double(), expected, rtol=1e-5, atol=1e-4)
+
+
+def test_groups_are_found_by_where_they_end_alone() -> None:
+    text = print_kernel(grouped(200, 96, 72, 4))
+    for was, other in (
+        ("le(p2[0]", "lt(p2[0]"),
+        ("p2[1]", "p2[2]"),
+        ("p2: read i32[4]", "p2: read i32[5]"),
+    ):
+        assert was in text
+        kernel = parse_kernel(text.replace(was, other))
+        assert "device.rows_of_group" not in render_kernel(kernel).text
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_grouped_products_are_kernels_with_what_follows(groups, tmp_path) -> None:
+    ends = torch.tensor([20, 20, 60][-groups:], dtype=torch.int32)
+    inputs = bf16(60, 48), bf16(groups, 80, 48, seed=1), ends
+
+    def function(x, w, ends):
+        return F.silu(torch._grouped_mm(x, w.transpose(1, 2), ends))
+
+    program = program_of(function, *inputs)
+    made = executable(program, DiskCache(tmp_path))
+    assert made.metadata["launches"] == 1, print_program(program)
+    assert "device.dot(" in made.kernels[0].text
+    (got,) = made(*map(as_it_lies, inputs))
+    expected = F.silu(of_groups(*inputs[:2], ends.tolist()))
+    torch.testing.assert_close(got.cpu().double(), expected, rtol=2e-2, atol=0.2)
+    assert "aten::_grouped_mm" in print_program(program_of(function, *inputs, products=""))
+
+
+SCALES = {
+    "of the matrices": (torch.tensor(0.5), torch.tensor([2.0])),
+    "of rows and columns": (given("f32", 32, 1).abs(), given("f32", 1, 80, seed=1).abs()),
+    "of rows in parts": (given("f32", 32, 4)[:, :1].abs(), given("f32", 1, 160)[:, ::2].abs()),
+}
+
+
+@pytest.mark.parametrize("of", SCALES)
+@pytest.mark.parametrize("out", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("bias", [False, True])
+def test_scaled_products_are_kernels_with_what_follows(of, out, bias, tmp_path) -> None:
+    inputs = [f8(32, 48), f8(80, 48, seed=1), *SCALES[of]]
+    inputs += [given("bf16", 80, seed=2).to(out)] if bias else []
+
+    def function(a, b, s, t, c=None):
+        return F.silu(torch._scaled_mm(a, b.t(), s, t, c, out_dtype=out))
+
+    made = executable(program_of(function, *inputs), DiskCache(tmp_path))
+    assert made.metadata["launches"] == 1
+    assert ("device.dot_of_bytes" in made.kernels[0].text) == (out is torch.bfloat16)
+    (got,) = made(*map(as_it_lies, inputs))
+    a, b, s, t, *added = (x.double() for x in inputs)
+    expected = F.silu(exact(a, b.t()) * s * t + (added[0] if added else 0))
+    rounding = 2e-2 if out is torch.bfloat16 else 1e-5
+    assert got.dtype is out
+    torch.testing.assert_close(
+        got.cpu().double(), expected, rtol=rounding, atol=rounding * float(expected.abs().max()) / 2
+    )
+
+
+def test_scales_of_blocks_and_results_of_8_bits_stay_calls() -> None:
+    def text(*scales: torch.Tensor, out: torch.dtype | None = torch.bfloat16) -> str:
+        inputs = f8(128, 256), f8(256, 256, seed=1), *scales
+        program = program_of(
+            lambda a, b, s, t: torch._scaled_mm(a, b.t(), s, t, out_dtype=out), *inputs
+        )
+        return print_program(program)
+
+    one = torch.ones(())
+    assert "aten::_scaled_mm" not in text(one, one)
+    assert "aten::_scaled_mm" in text(one, one, out=None)
+    assert "aten::_scaled_mm" in text(torch.ones(128, 2), torch.ones(2, 2))
 
 
 def test_products_stay_calls_where_nothing_names_them() -> None:

@@ -50,7 +50,7 @@ def test_a_program_is_loaded_with_its_kernels_in_their_order(
 ) -> None:
     cache = DiskCache(tmp_path)
     cache.put("first", CODE)
-    cache.put("second", CODE + b"2")
+    cache.put("second", CODE.replace(b"16]", b"16, 256]") + b"2")
     key = store_program(0, "host", ["second", "first"], cache)
     assert key.startswith(DEVICE_PROGRAM)
     toolchain: Any = object()
@@ -58,8 +58,8 @@ def test_a_program_is_loaded_with_its_kernels_in_their_order(
     ((library, chosen, place, kernels),) = loaded
     assert (library, chosen, place) == ("host", toolchain, cache)
     assert [tuple(each) for each in kernels] == [
-        ("exp", 128, 16, b"\x7fELF2"),
-        ("exp", 128, 16, b"\x7fELF"),
+        ("exp", 128, 16, b"\x7fELF2", 256),
+        ("exp", 128, 16, b"\x7fELF", 0),
     ]
 
 

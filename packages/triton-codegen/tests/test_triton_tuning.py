@@ -9,10 +9,10 @@ from triton_checks import DEVICE
 from triton_products import program_of
 
 import plait_triton_codegen.tuning as tuning
-from plait_scheduler import parse_program, print_program
+from plait_scheduler import Access, parse_program, print_program
 from plait_triton_codegen import TritonCodegenError, TritonOptions, build
 from plait_triton_codegen.kernels import Chip, product_choices
-from plait_triton_codegen.tuning import TunedTile, tune
+from plait_triton_codegen.tuning import Results, TunedTile, tune
 from plait_utils import DiskCache
 
 INPUTS = (torch.randn(40, 48), torch.randn(80, 48), torch.randn(80))
@@ -128,6 +128,71 @@ def test_a_tile_that_fails_is_left_out(program, tmp_path, monkeypatch) -> None:
     if DEVICE == "cpu":
         assert found == [choices[0]]
     assert made == ()  # what cannot be timed is left to the rule
+
+
+def test_a_form_whose_results_are_others_is_left_out(program, tmp_path, monkeypatch) -> None:
+    rule, wrong, right, *_ = product_choices(program.kernels[0], TritonOptions())
+    found = []
+
+    def build_one(one, tiles):
+        (tile,) = tiles.values()
+
+        def run_it(*tensors) -> None:
+            tensors[-1].fill_(2.0 if tile == wrong else 1.0)
+
+        return run_it
+
+    def timed(kernel, choices, runs_alone, clock):
+        found.extend(runs_alone(kernel, (rule, wrong, right)))
+        raise TritonCodegenError("no more")
+
+    monkeypatch.setattr(tuning, "_timed", timed)
+    tuning.tuned_on_device(program, TritonOptions(), Chip(), DiskCache(tmp_path), build_one)
+    if DEVICE == "cpu":
+        assert found == [rule, right]
+
+
+def test_results_are_compared_where_a_kernel_writes_them_alone() -> None:
+    kernel = program_of(lambda x, w: x @ w, torch.randn(40, 48), torch.randn(48, 80)).kernels[0]
+    out = torch.empty(40, 80)
+    tensors = [out if p.access is Access.WRITE else torch.empty(1) for p in kernel.params]
+    results = Results(kernel, tensors)
+    inf, nan = float("inf"), float("nan")
+    for given in (1.0, 1.01, inf):
+        results = Results(kernel, tensors)
+        results.check(lambda given=given: out.fill_(given))
+        results.check(lambda given=given: out.fill_(given * 1.001))
+        for wrong in (nan, -1.0, 0.0):
+            with pytest.raises(TritonCodegenError, match="results"):
+                results.check(lambda wrong=wrong: out.fill_(wrong))
+        with pytest.raises(TritonCodegenError, match="results"):
+            results.check(lambda: None)  # what it leaves is zeros
+
+
+def test_groups_of_rows_are_equally_large_where_their_product_is_timed(
+    tmp_path, monkeypatch
+) -> None:
+    left, right = (torch.randn(size, dtype=torch.bfloat16) for size in ((64, 48), (4, 32, 48)))
+    found = program_of(
+        lambda x, w, ends: torch._grouped_mm(x, w.transpose(1, 2), ends),
+        *(left, right, torch.zeros(4, dtype=torch.int32)),
+    )
+    text = print_program(found)
+    here = parse_program(text if DEVICE == "cuda" else text.replace("on cuda:0", "on cpu"))
+    ends = []
+
+    def build_one(one, tiles):
+        return lambda *tensors: ends.extend(
+            each.tolist() for each in tensors if each.dtype is torch.int32
+        )
+
+    def timed(kernel, choices, runs_alone, clock):
+        runs_alone(kernel, choices[:1])
+        raise TritonCodegenError("no more")
+
+    monkeypatch.setattr(tuning, "_timed", timed)
+    tuning.tuned_on_device(here, TritonOptions(), Chip(), DiskCache(tmp_path), build_one)
+    assert ends == [[16, 32, 48, 64]]
 
 
 def test_other_kernels_and_open_sizes_are_left_to_the_rule(tmp_path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 
 import torch
 import triton_kernels as kernels
@@ -14,12 +15,12 @@ from test_triton_operations import _cases
 from triton_attention import Case, kernel_of
 from triton_checks import pointwise
 from triton_mixtures import gradient_kernels
-from triton_products import product, swiglu, weight_of_bytes, with_bias_and_gelu
+from triton_products import grouped, product, scaled, swiglu, weight_of_bytes, with_bias_and_gelu
 from triton_registers import unset_registers
 
 from plait_ir_lowering import OPS, DType, Load, Op, TypeRule, Var
 from plait_scheduler import Kernel
-from plait_triton_codegen import TritonOptions, compile_kernel, render_kernel
+from plait_triton_codegen import Tile, TritonOptions, compile_kernel, render_kernel
 
 SAMPLE: dict[str, Kernel] = {
     "softmax f32": kernels.softmax(8192, 1024),
@@ -83,6 +84,55 @@ SAMPLE: dict[str, Kernel] = {
     "product swiglu": swiglu(4096, 8192, 2048),
     "attention of tails": kernel_of(Case("alibi", (2, 8, 8, 1000, 1003, 80, 40))),
 }
+_WIDE = Tile(128, 256, 8, False, 3, 64)
+_SQUARE = Tile(128, 128, 8, False, 3, 64)
+FORMS: dict[str, tuple[Kernel, Tile]] = {
+    "product shared out": (product(8192, 2048, 8192), replace(_WIDE, programs=132)),
+    "product bias gelu shared out": (
+        with_bias_and_gelu(8192, 3072, 768),
+        replace(_SQUARE, programs=132),
+    ),
+    "product of tails shared out": (product(8192, 50257, 768), replace(_SQUARE, programs=132)),
+    "product described": (product(8192, 2048, 8192), replace(_WIDE, described=True)),
+    "product turned described": (
+        product(8192, 768, 2048, turned="left"),
+        replace(_SQUARE, described=True, programs=132),
+    ),
+    "product of bytes described": (
+        product(4096, 4096, 4096, "i8", turned="right"),
+        replace(_SQUARE, kblock=128, described=True),
+    ),
+    "product bias gelu described": (
+        with_bias_and_gelu(8192, 3072, 768),
+        replace(_WIDE, programs=132, described=True),
+    ),
+    "product swiglu described": (
+        swiglu(4096, 8192, 2048),
+        replace(_SQUARE, programs=132, described=True),
+    ),
+    "product of groups": (grouped(8192, 4096, 2048, 8), _WIDE),
+    "product of groups shared out": (
+        grouped(8192, 4096, 2048, 64),
+        replace(_SQUARE, programs=132),
+    ),
+    "product of groups described": (
+        grouped(8192, 4096, 2048, 8),
+        replace(_SQUARE, programs=132, described=True),
+    ),
+    "product of floats of 8 bits": (
+        scaled(8192, 8192, 8192),
+        Tile(256, 128, 8, False, 3, 128, programs=132),
+    ),
+    "product of floats of 8 bits described": (
+        scaled(8192, 8192, 8192),
+        Tile(256, 128, 8, False, 3, 128, programs=132, described=True),
+    ),
+    "product of floats of 8 bits as f16": (
+        scaled(8192, 8192, 8192, "f8e4m3fn f8e5m2", "f32"),
+        replace(_SQUARE, kblock=128),
+    ),
+}
+"""Products in other forms than by rule."""
 for _name, _case in {
     "causal": Case("causal", (1, 8, 2, 4096, 4096, 128, 128)),
     "capped": Case("capped causal", (1, 8, 8, 4096, 4096, 64, 64)),
@@ -95,6 +145,12 @@ for _name, _case in {
 
 TENSOR_CORES = ("wgmma.mma_async", "mma.sync", "tcgen05.mma")
 """Instructions that multiply matrices."""
+
+
+def is_form_of(name: str, tile: Tile, target: str) -> bool:
+    """Whether a GPU takes products in this form."""
+    capability = int(target.removeprefix("cuda:"))
+    return capability >= 90 or not (tile.described or "8 bits" in name)
 
 
 def every_operation() -> dict[str, Kernel]:
@@ -117,14 +173,19 @@ def every_operation() -> dict[str, Kernel]:
 def main(which: str, target: str) -> None:
     """Print a JSON object: for each kernel its costs, which accesses its PTX has, and registers
     that are read unset."""
+    tiles: dict[str, Tile] = {}
     chosen = SAMPLE if which == "sample" else every_operation()
+    if which == "forms":
+        taken = {name: each for name, each in FORMS.items() if is_form_of(name, each[1], target)}
+        chosen = {name: kernel for name, (kernel, _) in taken.items()}
+        tiles = {name: tile for name, (_, tile) in taken.items()}
     if which == "reductions":
         chosen = reductions()
     found = {}
     for name, kernel in chosen.items():
         options = TritonOptions(max_persistent=64) if name.endswith("in a loop") else None
         options = TritonOptions(tf32=True) if name.endswith("in tf32") else options
-        done = compile_kernel(render_kernel(kernel, options), target)
+        done = compile_kernel(render_kernel(kernel, options, tile=tiles.get(name)), target)
         found[name] = {
             "registers": done.registers,
             "spills": done.spill_bytes,
@@ -134,6 +195,7 @@ def main(which: str, target: str) -> None:
             "wide stores": done.ptx.count("st.global.v4.b32"),
             "tensor cores": sum(done.ptx.count(name) for name in TENSOR_CORES),
             "asynchronous copies": done.ptx.count("cp.async.cg"),
+            "copies by descriptors": done.ptx.count("cp.async.bulk.tensor"),
             "unset": unset_registers(done.cubin),
             "code": len(done.cubin),
         }

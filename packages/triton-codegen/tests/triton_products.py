@@ -84,6 +84,37 @@ p3: write bf16[{rows}, {columns}])
 """)
 
 
+def scaled(
+    rows: int, columns: int, terms: int, dtypes: str = "f8e4m3fn", out: str = "bf16"
+) -> Kernel:
+    """Floats of 8 bits with a scale for each row and column."""
+    left, right = (dtypes.split() * 2)[:2]
+    value = "mul(mul(%t0, p2[i0]), p3[i1])"
+    return parse_kernel(f"""\
+kernel scaled(p0: read {left}[{rows}, {terms}], p1: read {right}[{columns}, {terms}], \
+p2: read f32[{rows}], p3: read f32[{columns}], p4: write {out}[{rows}, {columns}])
+  for i0: {rows}, i1: {columns} inner r0: {terms}
+    reduce t0 = sum mul(to(p0[i0, r0], f32), to(p1[i1, r0], f32))
+    outer store p4[i0, i1] = {value if out == "f32" else f"to({value}, {out})"}
+""")
+
+
+def grouped(rows: int, columns: int, terms: int, groups: int) -> Kernel:
+    """Rows in groups, each of which a matrix of its own multiplies; `p2` tells where they end."""
+    ends = [f"to(le(p2[{n}], to(index(i0), i32)), i32)" for n in range(groups - 1)]
+    count = ends[0]
+    for each in ends[1:]:
+        count = f"add({count}, {each})"
+    return parse_kernel(f"""\
+kernel grouped(p0: read bf16[{rows}, {terms}], p1: read bf16[{groups}, {columns}, {terms}], \
+p2: read i32[{groups}], p3: write f32[{rows}, {columns}])
+  for i0: {rows}, i1: {columns} inner r0: {terms}
+    outer t0 = to({count}, i64)
+    reduce t1 = sum mul(to(p0[i0, r0], f32), to(p1[%t0, i1, r0], f32))
+    outer store p3[i0, i1] = %t1
+""")
+
+
 def weight_of_bytes(rows: int, columns: int, terms: int) -> Kernel:
     """A weight that is unpacked block by block."""
     weight = "to(mul(to(p1[r0, i1], f32), to(p2[i1], f32)), bf16)"

@@ -48,6 +48,7 @@ def kernel_tensors(kernel: Kernel, device: torch.device = _CPU) -> list[torch.Te
 def _tensor(layout: Layout, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     size, stride = ([each.as_int() for each in part] for part in (layout.size, layout.stride))
     memory = torch.zeros(extent_of(layout).as_int(), dtype=dtype, device=device)
-    if dtype.is_floating_point and dtype.itemsize > 1:
-        memory.uniform_(0.1, 0.9, generator=torch.Generator(device).manual_seed(0))
+    if dtype.is_floating_point:
+        drawn = memory if dtype.itemsize > 1 else torch.empty_like(memory, dtype=torch.float16)
+        memory.copy_(drawn.uniform_(0.1, 0.9, generator=torch.Generator(device).manual_seed(0)))
     return memory.as_strided(size, stride, layout.offset.as_int())

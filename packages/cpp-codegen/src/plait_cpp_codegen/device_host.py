@@ -28,7 +28,7 @@ from plait_scheduler import (
 )
 from plait_utils import dataclass
 
-_UNUSED = 2
+_HIDDEN = 2
 """Pointers behind the arguments of kernels, of which the driver reads as many as a kernel takes."""
 
 
@@ -37,7 +37,8 @@ class DeviceKernel:
     """How a kernel of a GPU is launched.
 
     It takes a pointer for each parameter of the program's kernel, its sizes as 64-bit integers,
-    where it checks indices a pointer to its report, and at most two pointers that it does not use.
+    where it checks indices a pointer to its report, and at most two more pointers: to memory of its
+    own, where its code asks for such, and one that it does not use.
     """
 
     blocks: tuple[tuple[IndexExpr, int], ...]
@@ -45,10 +46,13 @@ class DeviceKernel:
     symbols: tuple[str, ...] = ()
     checks: int = 0
     """How many places check an index: each reports in three 64-bit integers."""
+    most_programs: int = 0
+    """How many programs share all of it out among them, where there are fewer than by its blocks;
+    0 where that many are launched."""
 
     def arguments_after(self, pointers: int) -> int:
         """How many arguments it is given, with so many pointers to buffers."""
-        return pointers + len(self.symbols) + (self.checks > 0) + _UNUSED
+        return pointers + len(self.symbols) + (self.checks > 0) + _HIDDEN
 
 
 class DeviceCode(NamedTuple):
@@ -62,6 +66,8 @@ class DeviceCode(NamedTuple):
     """Shared memory of a program."""
     image: bytes
     """What the CUDA driver loads."""
+    scratch_bytes: int = 0
+    """Memory that each program asks for, behind the kernel's arguments."""
 
 
 class InputWrites:
@@ -248,6 +254,9 @@ class DeviceHostWriter(HostWriter):
         )
         named = (f"const int64_t {name} = n{n};" for n, name in enumerate(kernel.symbols))
         sizes = "".join(f"{each} " for each in named)
+        if kernel.most_programs:
+            sizes += f"const int64_t blocks = {programs}; "
+            programs = f"blocks < {kernel.most_programs} ? blocks : {kernel.most_programs}"
         values = [f"void* p{n} = {each};" for n, each in enumerate(self._given(launch))]
         passed = [f"&p{n}" for n in range(len(launch.buffers))]
         for n, symbol in enumerate(launch.symbols):
@@ -258,7 +267,7 @@ class DeviceHostWriter(HostWriter):
             passed.append("&places")
             self.checks += kernel.checks
             self.unchecked = True
-        passed += ["&nothing"] * _UNUSED
+        passed += ["&nothing"] * _HIDDEN
         launch_number, self.launches = self.launches, self.launches + 1
         marks = ["code = api.mark(&api, report, stream);", "if (code) goto done;"]
         return [

@@ -17,6 +17,7 @@ from plait_scheduler.attention_masks import (
 from plait_scheduler.decisions import Decision, DecisionKind, explain
 from plait_scheduler.domains import batch_offset
 from plait_scheduler.errors import ProgramError, ProgramSyntaxError
+from plait_scheduler.grouped_products import GROUPED, Groups, without_groups
 from plait_scheduler.memory import ArenaPlan, Lifetime, MemoryReport, memory_report, plan_arena
 from plait_scheduler.nodes import EXPENSIVE
 from plait_scheduler.options import SchedulerOptions
@@ -87,6 +88,7 @@ else:
 
 __all__ = [
     "EXPENSIVE",
+    "GROUPED",
     "Access",
     "Accumulate",
     "Allocate",
@@ -100,6 +102,7 @@ __all__ = [
     "Domain",
     "ExternStorage",
     "Free",
+    "Groups",
     "InputStorage",
     "Kernel",
     "KernelRenderer",
@@ -172,5 +175,6 @@ __all__ = [
     "verify_kernel",
     "verify_program",
     "where_all_hold",
+    "without_groups",
     "without_masks",
 ]

@@ -37,30 +37,38 @@ from plait_ir_lowering import (
     Value,
     Var,
     as_index,
+    atoms,
     rewrite,
 )
 from plait_scheduler.convolutions import CONVOLUTION, is_of_points, obstacle_of, terms_of
+from plait_scheduler.cut_products import Padded, cut, parts_read
 from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.domains import Substitution, at_position, move
+from plait_scheduler.grouped_products import GROUPED, MOST_GROUPS, group_of
 from plait_scheduler.nodes import final_reads, reads_of
 from plait_scheduler.options import SchedulerOptions
+from plait_scheduler.prune import prune
 from plait_utils import dataclass
 
 EVERY = "*"
 """Stands for all products, where the options name some."""
+SCALED = "aten::_scaled_mm"
 _ADDING = ("aten::addmm", "aten::baddbmm")
 _CALLS = frozenset(
     (
         *((op, "out", True) for op in ("aten::mm", "aten::bmm", *_ADDING)),
         ("aten::_int_mm", "", False),
+        (SCALED, "", False),
+        (GROUPED, "", False),
         (CONVOLUTION, "", False),
     )
 )
 """Operator and overload of what multiplies matrices, and whether it is given what it writes to."""
-_SUMS = MappingProxyType(
-    {DType.bf16: DType.f32, DType.f16: DType.f32, DType.f32: DType.f32, DType.i8: DType.i32}
-)
+_FLOATS = (DType.f32, DType.bf16, DType.f16, DType.f8e4m3fn, DType.f8e5m2)
+_SUMS = MappingProxyType({**dict.fromkeys(_FLOATS, DType.f32), DType.i8: DType.i32})
 """By the type of factors, that in which their products are added."""
+_SCALED_TO = (DType.f32, DType.bf16, DType.f16)
+"""Types of results of which a scaled product is rounded once."""
 _SMALL_WEIGHT = 5 << 19
 """Elements of a weight by which few rows are multiplied in a kernel by rule: on an H200, 1 to 32
 rows of 768 by 768 to 3072 columns took 1.0 to 1.9 times less than calls, with a bias and a GELU 1.4
@@ -93,18 +101,20 @@ def multiply_in_kernels(
         return graph, frozenset()
     buffers = {b.name: b for b in graph.inputs}
     buffers |= {b.name: b for d in graph.definitions for b in d.buffers}
-    maker = _Maker(buffers, options, set(buffers))
+    maker = _Maker(buffers, options, set(buffers), Padded(graph))
     chosen = _chosen(graph, maker, options)
     if not chosen:
         return graph, chosen
     definitions: list[Definition] = []
     sums: set[str] = set()
+    parts = parts_read(graph)
     for definition in graph.definitions:
         name = definition.buffers[0].name
         if not is_product(definition) or not ({name, EVERY} & chosen):
             definitions.append(definition)
             continue
-        made = maker.loops(definition)
+        part = parts.get(name)
+        made = maker.loops(definition if part is None else cut(definition, part, buffers))
         obstacle = made if isinstance(made, str) else None
         reason = "it is to be computed with what surrounds it"
         if log.settle(DecisionKind.PRODUCT, (name, ""), obstacle, reason):
@@ -113,7 +123,7 @@ def multiply_in_kernels(
             sums |= {d.buffers[0].name for d in made if isinstance(d.body, Reduction)}
         else:
             definitions.append(definition)
-    return replace(graph, definitions=tuple(definitions)), frozenset(sums)
+    return prune(replace(graph, definitions=tuple(definitions))), frozenset(sums)
 
 
 def _chosen(graph: Graph, maker: _Maker, options: SchedulerOptions) -> frozenset[str]:
@@ -156,6 +166,7 @@ class _Maker:
     buffers: Mapping[str, Buffer]
     options: SchedulerOptions
     taken: set[str]
+    padded: Padded
 
     def has_few_rows(self, definition: Definition) -> bool:
         """Whether a call multiplies few rows by a small weight, both in rows of 16 bits."""
@@ -210,25 +221,25 @@ class _Maker:
             return f"kernels do not multiply matrices of {kind}"
         dims = tuple(Var(f"i{n}", size) for n, size in enumerate(buffer.layout.size))
         place = [var.expr for var in dims]
-        is_convolution = body.op == CONVOLUTION
-        if is_convolution:
-            obstacle = obstacle_of(body, *map(self._layout, self._factors(body)))
-            if obstacle is not None:
-                return obstacle
+        obstacle = self._obstacle(body, buffer)
+        if obstacle is not None:
+            return obstacle
         value = self._terms(body, place)
         sums = replace(
             buffer,
             name=_fresh(buffer.name, "sums", self.taken),
             dtype=_SUMS[kind],
-            layout=buffer.layout if is_convolution else Layout.of(buffer.layout.size),
+            layout=buffer.layout if body.op == CONVOLUTION else Layout.of(buffer.layout.size),
         )
         made = self._finished(body, Load(sums.name, place, sums.dtype), place)
         if value is None or made is None:
             return "a factor or what is added to it lies in memory in parts"
         finish = Pointwise(dims, _cast(made, buffer.dtype))
-        stages = self._stages(sums, dims, *value)
+        terms, product = value
+        product, of_padding = self.padded.without(product)
+        stages = self._stages(sums, dims, terms, product, may_divide=body.op != GROUPED)
         return [
-            *(replace(each, origin=definition.origin) for each in stages),
+            *(replace(each, origin=definition.origin + of_padding) for each in stages),
             Definition((buffer,), finish, definition.origin),
         ]
 
@@ -251,6 +262,13 @@ class _Maker:
                 return None
             terms, *both = found
             factors = (both[0], both[1])
+        elif body.op == GROUPED:
+            along = Var("r0", self._layout(left).size[-1])
+            terms = (along,)
+            factors = (
+                self._element(left, [place[0], along.expr]),
+                self._of_group(body, [place[0], along.expr, place[1]]),
+            )
         else:
             along = Var("r0", self._layout(left).size[-1])
             terms = (along,)
@@ -269,6 +287,8 @@ class _Maker:
         if body.op == CONVOLUTION and body.args[2] is not None:
             bias = self._element(body.args[2], [place[1]])
             return None if bias is None else Op("add", [total, _cast(bias, total.dtype)])
+        if body.op == SCALED:
+            return self._scaled(body, total, place)
         if body.op not in _ADDING:
             return total
         added, _, _, beta, alpha = body.args
@@ -279,21 +299,94 @@ class _Maker:
             return scaled
         assert isinstance(added, TensorRef)
         size = self._layout(added).size
-        zero, one = as_index(0), as_index(1)
-        behind = place[len(place) - len(size) :]
-        at = [zero if n is one else each for n, each in zip(size, behind, strict=True)]
-        element = self._element(added, at)
+        element = self._element(added, _at_one(size, place[len(place) - len(size) :]))
         if element is None:
             return None
         return Op("add", [scaled, _times(_cast(element, total.dtype), beta)])
 
+    def _obstacle(self, body: ExternCall, buffer: Buffer) -> str | None:
+        """Why a call is no loops that multiply matrices; None where it is."""
+        layouts = [self._layout(each) for each in self._factors(body)]
+        if body.op == CONVOLUTION:
+            return obstacle_of(body, *layouts)
+        if body.op == SCALED:
+            return self._obstacle_of_scales(body, buffer)
+        if body.op != GROUPED:
+            return None
+        if [len(each.size) for each in layouts] != [2, 3] or body.args[3] is not None:
+            return "its groups are no rows of a matrix"
+        count = layouts[1].size[0]
+        if not count.is_constant or not 0 < count.as_int() <= MOST_GROUPS:
+            return "it has too many groups, or none"
+        return None
+
+    def _of_group(self, body: ExternCall, place: Sequence[IndexExpr]) -> Load | None:
+        """The element at a term and a column, of the matrix of a row's group."""
+        row, term, column = place
+        _, right = self._factors(body)
+        group = Var("group", self._layout(right).size[0])
+        count = group.extent.as_int()
+        found = self._element(right, [group.expr, term, column])
+        if found is None or count == 1:
+            return found
+        ends = [self._element(body.args[2], [as_index(n)]) for n in range(count - 1)]
+        axes = [n for n, at in enumerate(found.index) if at is group.expr]
+        others = [at for at in found.index if at is not group.expr]
+        if len(axes) != 1 or any(group in atoms(at) for at in others):
+            return None
+        known = [each for each in ends if each is not None and each.dtype is DType.i32]
+        if len(known) < len(ends):
+            return None
+        index: list[IndexExpr | Value] = [*found.index]
+        index[axes[0]] = group_of(known, row)
+        return Load(found.buffer, index, found.dtype)
+
+    def _obstacle_of_scales(self, body: ExternCall, buffer: Buffer) -> str | None:
+        """Why a scaled product is no sum times numbers of its rows and columns, of one each or of
+        the whole matrix; None where it is."""
+        first, second, _, scale_of_result = body.args[2:6]
+        if scale_of_result is not None or buffer.dtype not in _SCALED_TO:
+            return f"it is scaled for {buffer.dtype}"
+        rows, columns = buffer.layout.size
+        one = as_index(1)
+        for ref, shape in ((first, (rows, one)), (second, (one, columns))):
+            assert isinstance(ref, TensorRef)
+            layout = self._layout(ref)
+            if self.buffers[ref.buffer].dtype is not DType.f32:
+                return f"its scales are {self.buffers[ref.buffer].dtype}"
+            if layout.size != shape and layout.numel is not one:
+                return "its scales are of blocks"
+        return None
+
+    def _scaled(self, body: ExternCall, total: Load, place: Sequence[IndexExpr]) -> Value | None:
+        """A sum times the scales of its row and of its column, with a bias."""
+        value: Value = total
+        for ref in body.args[2:4]:
+            assert isinstance(ref, TensorRef)
+            size = self._layout(ref).size
+            near = place if len(size) == len(place) else [as_index(0)] * len(size)
+            scale = self._element(ref, _at_one(size, near))
+            if scale is None:
+                return None
+            value = Op("mul", [value, scale])
+        if body.args[4] is None:
+            return value
+        bias = self._element(body.args[4], [place[1]])
+        return None if bias is None else Op("add", [value, _cast(bias, total.dtype)])
+
     def _stages(
-        self, sums: Buffer, dims: tuple[Var, ...], inner: tuple[Var, ...], value: Value
+        self,
+        sums: Buffer,
+        dims: tuple[Var, ...],
+        inner: tuple[Var, ...],
+        value: Value,
+        *,
+        may_divide: bool,
     ) -> list[Definition]:
         """The sums, in parts that are added behind where that makes enough blocks."""
         terms, *others = inner
         parts = 1
-        if not others:
+        if not others and may_divide:
             parts = _parts(sums.layout.size, terms.extent, self.options.min_parallel_points)
         if parts == 1:
             return [Definition((sums,), Reduction(dims, inner, ReductionKind.SUM, value))]
@@ -326,6 +419,12 @@ class _Maker:
             return Load(buffer.name, place, buffer.dtype)
         at = _coordinates(ref.view, buffer.layout, place)
         return None if at is None else Load(buffer.name, at, buffer.dtype)
+
+
+def _at_one(size: Sequence[IndexExpr], place: Sequence[IndexExpr]) -> list[IndexExpr]:
+    """A place in a tensor of which axes of one element stand for all of that axis."""
+    zero, one = as_index(0), as_index(1)
+    return [zero if n is one else each for n, each in zip(size, place, strict=True)]
 
 
 def _is_known(layout: Layout) -> bool:

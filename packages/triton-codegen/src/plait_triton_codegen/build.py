@@ -226,7 +226,8 @@ def _chip(program: Program) -> Chip:
     facts = [torch.cuda.get_device_properties(index) for index in indices]
     found = [getattr(each, "shared_memory_per_block_optin", 0) for each in facts]
     shared = min(int(each) or COMMON_SHARED_BYTES for each in found)
-    return Chip(shared, min(int(each.multi_processor_count) for each in facts))
+    processors = min(int(each.multi_processor_count) for each in facts)
+    return Chip(shared, processors, min(10 * int(each.major) + int(each.minor) for each in facts))
 
 
 def _rendered(

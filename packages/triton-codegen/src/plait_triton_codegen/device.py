@@ -145,6 +145,12 @@ def dot(a, b, sums, precision: tl.constexpr):
 
 
 @triton.jit
+def dot_of_bytes(a, b, sums, most: tl.constexpr):
+    """The same of floats of 8 bits; tensor cores of sm_90 add `most` products with fewer bits."""
+    return tl.dot(a, b, sums, max_num_imprecise_acc=most)
+
+
+@triton.jit
 def grouped(place, rows, columns, group: tl.constexpr):
     """The row and the column of blocks that a program computes: `group` rows of them, column by
     column, then the next rows. Programs that run side by side then read few rows and columns."""
@@ -152,6 +158,25 @@ def grouped(place, rows, columns, group: tl.constexpr):
     height = tl.minimum(rows - first, group)
     place = place % (group * columns)
     return first + place % height, place // height
+
+
+@triton.jit
+def rows_of_group(ends, block, rows, count: tl.constexpr, padded: tl.constexpr, size: tl.constexpr):
+    """The group of a block of `size` rows, its first row, and the row behind the group, or no rows
+    where there is no such block: groups end where `ends` tells, the last one with all rows, and
+    each begins with a block. `padded` is a power of two not below `count`."""
+    number = tl.arange(0, padded)
+    end = tl.load(ends + number, number < count - 1, 0).to(tl.int32)
+    end = tl.where(number < count - 1, tl.minimum(tl.maximum(end, 0), rows), rows)
+    start = tl.load(ends + number - 1, (number > 0) & (number < count), 0).to(tl.int32)
+    start = tl.where(number < count, tl.minimum(tl.maximum(start, 0), rows), rows)
+    blocks = tl.cdiv(tl.maximum(end - start, 0), size)
+    upto = tl.cumsum(blocks, 0)
+    group = tl.sum((upto <= block).to(tl.int32), 0)
+    is_it = number == group
+    first = tl.sum(tl.where(is_it, start + (block - (upto - blocks)) * size, 0), 0)
+    behind = tl.sum(tl.where(is_it, end, 0), 0)
+    return tl.minimum(group, count - 1), first, behind
 
 
 @triton.jit

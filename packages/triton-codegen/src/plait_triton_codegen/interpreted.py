@@ -29,6 +29,7 @@ __all__ = [
     "copysign",
     "cosh",
     "dot",
+    "dot_of_bytes",
     "erfc",
     "expm1",
     "fast_divide",
@@ -52,6 +53,12 @@ __all__ = [
 def dot(a, b, sums, precision: tl.constexpr):
     """sums + a @ b in f32: the interpreter would multiply the bits of bf16."""
     return tl.dot(a.to(tl.float32), b.to(tl.float32), sums, input_precision=precision)
+
+
+@triton.jit
+def dot_of_bytes(a, b, sums, most: tl.constexpr):
+    """The same of floats of 8 bits."""
+    return tl.dot(a.to(tl.float32), b.to(tl.float32), sums)
 
 
 def _elementwise(function: Callable[..., torch.Tensor]) -> Callable[..., Any]:

@@ -21,8 +21,10 @@ _IMPORTS = (
     "from plait_triton_codegen import device",
 )
 _ENTRY = re.compile(r"\.entry\s+\w+\s*\((.*?)\)", re.DOTALL)
-_MOST_UNUSED = 2
-"""Pointers to memory for scratch that Triton adds to the arguments."""
+_HIDDEN = 2
+"""Pointers that Triton adds to the arguments: to memory for kernels, and to some for profiles."""
+_SCRATCH_ALIGNMENT = 512
+"""At multiples of so many bytes begins what torch allocates."""
 
 
 class UnknownLaunchError(Exception):
@@ -97,13 +99,14 @@ def machine_code(job: KernelJob, made: Any) -> bytes:
     Raises UnknownLaunchError.
     """
     facts = made.metadata
-    scratch = (getattr(facts, f"{kind}_scratch_size", 0) for kind in ("global", "profile"))
+    scratch, profile = (getattr(facts, f"{each}_scratch_size", 0) for each in ("global", "profile"))
+    aligned = (getattr(facts, "global_scratch_align", 1) or 1) <= _SCRATCH_ALIGNMENT
     entry = _ENTRY.search(made.asm["ptx"])
-    unused = entry[1].count(".param") - len(job.signature) if entry else -1
-    known = not any(scratch) and 0 <= unused <= _MOST_UNUSED
+    hidden = entry[1].count(".param") - len(job.signature) if entry else -1
+    known = not profile and aligned and (_HIDDEN if scratch else 0) <= hidden <= _HIDDEN
     if not known or getattr(facts, "num_ctas", 1) != 1:
         raise UnknownLaunchError(f"this Triton launches {job.name} in a way that is not known")
-    head = json.dumps([facts.name, int(facts.num_warps) * 32, int(facts.shared)])
+    head = json.dumps([facts.name, int(facts.num_warps) * 32, int(facts.shared), scratch or 0])
     return head.encode() + b"\n" + bytes(made.asm["cubin"])
 
 

@@ -87,7 +87,7 @@ def device_kernel(source: TritonKernelSource) -> DeviceKernel:
     from plait_cpp_codegen import DeviceKernel
 
     symbols = tuple(name for name, kind in source.signature if kind == "i64")
-    return DeviceKernel(source.blocks, symbols, source.checks)
+    return DeviceKernel(source.blocks, symbols, source.checks, source.most_programs)
 
 
 def device_code(code: bytes) -> DeviceCode:
@@ -95,8 +95,8 @@ def device_code(code: bytes) -> DeviceCode:
     from plait_cpp_codegen import DeviceCode
 
     facts, _, image = code.partition(b"\n")
-    name, threads, shared = json.loads(facts)
-    return DeviceCode(name, threads, shared, image)
+    name, threads, shared, *scratch = json.loads(facts)  # of which older code needs none
+    return DeviceCode(name, threads, shared, image, *scratch)
 
 
 def kernel_job(source: TritonKernelSource, target: str, aligned: Collection[int]) -> KernelJob:

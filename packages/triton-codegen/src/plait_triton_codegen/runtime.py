@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import torch
@@ -42,6 +44,39 @@ def on_one_device(*arguments: Tensor | int) -> tuple[Tensor | int, ...]:
     if device is None:
         return arguments
     return tuple(a.to(device) if isinstance(a, Tensor) else a for a in arguments)
+
+
+_ALIGNMENT = 16
+"""Bytes at whose multiples begins what a descriptor tells of."""
+
+
+def begin_aligned(tensor: Tensor) -> Tensor:
+    """A tensor, or a copy, that begins at a multiple of 16 bytes."""
+    if tensor.data_ptr() % _ALIGNMENT == 0:
+        return tensor
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    extent = 1 + sum((size - 1) * stride for size, stride in pairs)
+    memory = tensor.as_strided((extent,), (1,)).clone()
+    return memory.as_strided(tensor.shape, tensor.stride(), 0)
+
+
+def in_scratch(launch: Callable[[], object]) -> None:
+    """Launch a kernel that needs memory of its own, as torch's allocator gives it.
+
+    Triton's allocator is the caller's again afterwards.
+    """
+    contextvars.copy_context().run(_with_torchs_memory, launch)
+
+
+def _with_torchs_memory(launch: Callable[[], object]) -> None:
+    import triton
+
+    triton.set_allocator(_scratch)
+    launch()
+
+
+def _scratch(size: int, _alignment: int, _stream: int | None) -> Tensor:
+    return torch.empty(size, dtype=torch.int8, device="cuda")
 
 
 def _require_interpreter() -> None:

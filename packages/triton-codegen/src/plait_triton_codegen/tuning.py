@@ -20,10 +20,11 @@ from importlib import metadata
 
 import torch
 
-from plait_scheduler import Kernel, Program, print_kernel
+from plait_scheduler import Access, Kernel, Program, print_kernel
 from plait_triton_codegen.errors import TritonCodegenError
 from plait_triton_codegen.kernels import Chip, Tile, product_choices, render_kernel
-from plait_triton_codegen.machine_code import kernel_jobs, machine_codes
+from plait_triton_codegen.kernels.products import product_of
+from plait_triton_codegen.machine_code import aligned_arguments, kernel_jobs, machine_codes
 from plait_triton_codegen.options import TritonOptions
 from plait_triton_codegen.stored_program import target_of
 from plait_utils import DiskCache, get_logger, stable_hash, usable_processors, warn_once
@@ -65,9 +66,10 @@ class TunedTile:
 
 def shown(tile: Tile) -> str:
     """A product's tile, for people."""
+    shared = f", shared out among {tile.programs} programs" if tile.programs else ""
     return (
         f"blocks of {tile.xblock}x{tile.rblock}x{tile.kblock} by {tile.num_warps} warps "
-        f"in {tile.stages} stages"
+        f"in {tile.stages} stages{' by descriptors' if tile.described else ''}{shared}"
     )
 
 
@@ -127,6 +129,7 @@ def tuned_on_device(
         if device.type == "cuda":
             _compile_at_once(one, choices, options, cache, target_of(device.index or 0))
         tensors = kernel_tensors(kernel, device)
+        _fill_groups(kernel, tensors)
 
         def ready(tile: Tile) -> Run | Exception:
             try:
@@ -139,11 +142,12 @@ def tuned_on_device(
         with ThreadPoolExecutor(many) as pool:
             made = dict(zip(choices, pool.map(ready, choices), strict=True))
         runs: dict[Tile, Run] = {}
+        results = Results(kernel, tensors)
         for tile, run in made.items():
             try:
                 if isinstance(run, Exception):
                     raise run
-                run()
+                results.check(run)
             except Exception as error:  # of Triton's or the driver: too large for this device
                 get_logger("triton").info("%s has no %s: %s", kernel.name, shown(tile), error)
                 continue
@@ -156,6 +160,57 @@ def tuned_on_device(
     except (ImportError, TritonCodegenError, RuntimeError) as error:
         warn_once("triton", f"tuning: {error}", "products are not timed: %s", error)
         return ()
+
+
+def _fill_groups(kernel: Kernel, tensors: Sequence[torch.Tensor]) -> None:
+    """Let the groups of rows that a product has be equally large."""
+    found = product_of(kernel)
+    if found is None or found.groups is None:
+        return
+    (rows,), groups = found.rows, found.groups
+    place = [param.name for param in kernel.params].index(groups.ends)
+    for number in range(groups.count):
+        tensors[place][number] = (number + 1) * rows.extent.as_int() // groups.count
+
+
+_SHARE = 2e-2
+"""By how much of the largest one results may differ, whose sums are added up in another order."""
+
+
+class Results:
+    """What a kernel writes, by which a compiler's faults in one of its forms show.
+
+    Args:
+        tensors: its arguments, as launches use them.
+    """
+
+    def __init__(self, kernel: Kernel, tensors: Sequence[torch.Tensor]) -> None:
+        pairs = [*zip(kernel.params, tensors, strict=True)]
+        self._written = [t for param, t in pairs if param.access is Access.WRITE]
+        if any(param.access is Access.READ_WRITE for param, _ in pairs):
+            self._written = []  # they depend on how often it has run
+        self._known: list[torch.Tensor] | None = None
+
+    def check(self, run: Run) -> None:
+        """Run the kernel. Raises TritonCodegenError where its results are not those of the first
+        run."""
+        for tensor in self._written:
+            tensor.zero_()
+        run()
+        if self._known is None:
+            self._known = [tensor.clone() for tensor in self._written]
+            return
+        for got, known in zip(self._written, self._known, strict=True):
+            if not _agree(got, known):
+                raise TritonCodegenError("its results are not those of the rule's blocks")
+
+
+def _agree(got: torch.Tensor, known: torch.Tensor) -> bool:
+    if not known.is_floating_point():
+        return torch.equal(got, known)
+    got, known = got.float(), known.float()
+    largest = float(known.nan_to_num(0.0, 0.0, 0.0).abs().max()) if known.numel() else 0.0
+    return torch.allclose(got, known, rtol=_SHARE, atol=_SHARE * largest, equal_nan=True)
 
 
 def _compile_at_once(
@@ -188,11 +243,12 @@ def tune(
         clock: times the launches.
         device: says on which device, and by which Triton.
     """
-    found = []
+    found, aligned = [], aligned_arguments(program)
     for kernel in program.kernels:
         if kernel.symbols or program.symbols:
             continue
-        choices = product_choices(kernel, options, chip=chip)
+        places = aligned.get(kernel.name, ())
+        choices = product_choices(kernel, options, chip=chip, aligned=places)
         if len(choices) < 2:
             continue
         stop_if_interrupted()

@@ -35,6 +35,7 @@ int (*reinterpret)(void*, int64_t, const int64_t*, const int64_t*, int64_t, void
 constexpr int MOST_SHARED = 8;             // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 constexpr int32_t ALWAYS_SHARED = 48 << 10;  // bytes that a program has without asking
 constexpr unsigned WITHOUT_TIMES = 2;      // CU_EVENT_DISABLE_TIMING
+constexpr int32_t UNSIGNED = 1, BYTE = 0;  // numbers, as DLPack codes their kind and torch their type
 constexpr unsigned PORTABLE = 1;           // CU_MEMHOSTALLOC_PORTABLE: pinned for all contexts, and mapped into them
 
 // Sets ImportError where there is no driver, or no CUDA in torch.
@@ -65,8 +66,8 @@ int driver_error(const char* what, int error) {
   return python_error(PyExc_RuntimeError, "%s: %s (CUDA error %d)", what, text ? text : "unknown", error);
 }
 
-// A kernel: a function of its module, the threads of a program, and the bytes that these share.
-struct Launchable { char* name; int32_t threads, shared, arguments, pointers; void* module; void* function; };
+// A kernel: a function of its module, the threads of a program, the bytes that these share, and those of memory that it asks for.
+struct Launchable { char* name; int32_t threads, shared, arguments, pointers; int64_t scratch; void* module; void* function; };
 constexpr int REPORTS = 64;
 struct Gpu {
   int32_t index, checks, count;
@@ -111,12 +112,32 @@ int view_of(const TensorSpec* spec, int64_t offset, void** tensor) {
   *tensor = view;
   return 0;
 }
-int launch_kernel(const Api* api, int32_t number, int64_t programs, void** arguments, void* stream) {
-  const Launchable& it = gpu_of(api).kernels[number];
-  if (programs <= 0) return 0;
+// Memory for the programs of one launch, torch's of the current stream: what uses it later waits for the kernel. Its place is the first
+// of the two arguments behind those of the program's.
+struct Scratch {
+  void* tensor = nullptr;
+  char* data = nullptr;
+  int code = 0;
+  Scratch(const Api* api, const Launchable& it, int64_t programs, void** arguments) {
+    if (!it.scratch || programs <= 0) return;
+    const int64_t bytes = it.scratch * programs, step = 1;
+    const TensorSpec row{UNSIGNED, 8, 1, BYTE, &bytes, &step, gpu_of(api).index + 1};
+    code = empty_on_device(&row, &tensor, &data);
+    arguments[it.arguments - 2] = &data;
+  }
+  ~Scratch() { drop_tensor(tensor); }
+  Scratch(const Scratch&) = delete;
+};
+int launch_in(const Scratch& scratch, const Launchable& it, int64_t programs, void** arguments, void* stream) {
+  if (scratch.code || programs <= 0) return scratch.code;
   if (programs > 0x7fffffff) return python_error(PyExc_RuntimeError, "%s: %lld programs are more than one launch takes", it.name, (long long)programs);
   int error = driver.launch(it.function, (unsigned)programs, 1, 1, it.threads, 1, 1, it.shared, stream, arguments, nullptr);
   return error ? driver_error(it.name, error) : 0;
+}
+int launch_kernel(const Api* api, int32_t number, int64_t programs, void** arguments, void* stream) {
+  const Launchable& it = gpu_of(api).kernels[number];
+  const Scratch scratch(api, it, programs, arguments);
+  return launch_in(scratch, it, programs, arguments, stream);
 }
 int copy_on_device(const Api*, void* to, const void* from, int64_t bytes, void* stream) {
   int error = bytes > 0 && to != from ? driver.copy(to, from, bytes, stream) : 0;
@@ -217,16 +238,17 @@ bool loaded(int error, const char* name) {
   PyErr_Format(PyExc_ImportError, "cannot load %s: %s (CUDA error %d)", name, text ? text : "unknown", error);
   return false;
 }
-// Of a tuple: the function's name, threads, shared bytes, and the image.
+// Of a tuple: the function's name, threads, shared bytes, the image, and the bytes of memory that each program asks for.
 bool load_kernel(PyObject* code, const DeviceKernel& given_to, Launchable* it) {
   char* bytes; Py_ssize_t size;
-  PyObject* given[4];
-  for (int i = 0; i < 4; ++i) if (!code || !(given[i] = PyTuple_GetItem(code, i))) return false;
+  PyObject* given[5];
+  for (int i = 0; i < 5; ++i) if (!code || !(given[i] = PyTuple_GetItem(code, i))) return false;
   const char* name = PyUnicode_AsUTF8AndSize(given[0], nullptr);
   if (!name || PyBytes_AsStringAndSize(given[3], &bytes, &size)) return false;
   it->name = strdup(name);
   it->arguments = given_to.arguments; it->pointers = given_to.pointers;
   it->threads = (int32_t)PyLong_AsLongLong(given[1]); it->shared = (int32_t)PyLong_AsLongLong(given[2]);
+  it->scratch = PyLong_AsLongLong(given[4]);
   return loaded(driver.load(&it->module, bytes), name) && loaded(driver.find(&it->function, it->module, name), name)
     && (it->shared <= ALWAYS_SHARED || loaded(driver.set(it->function, MOST_SHARED, it->shared), name));
 }

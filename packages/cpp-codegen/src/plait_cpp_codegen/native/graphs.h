@@ -228,9 +228,10 @@ int recorded_view(const TensorSpec*, int64_t, void**) { return 0; }
 int recorded_call(const Api* api, const ExternCall* call, void* const* data, const Place* places) { return call_by(api, call, data, places, false); }
 int64_t* recorded_report(const Api* api) { return ((Recording*)api->recording)->report; }
 int recorded_launch(const Api* api, int32_t number, int64_t programs, void** arguments, void* stream) {
-  if (int code = launch_kernel(api, number, programs, arguments, stream)) return code;
-  if (programs <= 0) return 0;
   const Launchable& kernel = gpu_of(api).kernels[number];
+  const Scratch scratch(api, kernel, programs, arguments);  // of the recording's pool, as temporaries are
+  if (int code = launch_in(scratch, kernel, programs, arguments, stream)) return code;
+  if (programs <= 0) return 0;
   Recording* it = (Recording*)api->recording;
   Launched* made = zeros<Launched>(0);
   *made = {it->last, nullptr, &kernel, (unsigned)programs, zeros<uint64_t>(kernel.arguments), zeros<Moving>(kernel.pointers), 0, it->launched};

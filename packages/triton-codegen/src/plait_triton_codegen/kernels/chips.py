@@ -16,3 +16,5 @@ class Chip:
     """Shared memory that a program may have."""
     processors: int = 132
     """Multiprocessors, each of which carries programs out."""
+    capability: int = 80
+    """What it can, by NVIDIA's numbers: 90 for an H100."""

@@ -39,13 +39,20 @@ def function_head(
     ]
 
 
-def launcher_of(kernel: Kernel, blocks: Blocks, tile: Tile, has_inner: bool, checks: int) -> str:
+def launcher_of(
+    kernel: Kernel,
+    blocks: Blocks,
+    tile: Tile,
+    has_inner: bool,
+    checks: int,
+    described: Sequence[str] = (),
+) -> str:
     """Source of the function that launches a kernel."""
     name, first = kernel.name, kernel.params[0].name
     sizes = [*kernel.symbols]
     arguments = ", ".join([p.name for p in kernel.params] + sizes)
     lines = [f"def launch_{name}({arguments}):"]
-    grid = _grid(blocks)
+    grid = _grid(blocks, tile.programs)
     if grid == "0":
         return "\n".join([*lines, "    return  # there are no points"]) + "\n"
     if not grid.isdigit():
@@ -59,17 +66,24 @@ def launcher_of(kernel: Kernel, blocks: Blocks, tile: Tile, has_inner: bool, che
     values = tile.constants if has_inner else {"XBLOCK": tile.xblock}
     constants = [f"{constant}={value}" for constant, value in values.items()]
     call = ", ".join([*passed, *constants, f"num_warps={tile.num_warps}", FUSION])
-    lines += [f"    with on_device({first}):", f"        {name}[({grid},)]({call})"]
+    launch = f"{name}[({grid},)]({call})"
+    if described:
+        lines += [f"    {each} = begin_aligned({each})" for each in described]
+        launch = f"in_scratch(lambda: {launch})"
+    lines += [f"    with on_device({first}):", f"        {launch}"]
     if checks:
         lines.append(f"    {name}_errors.check({first}.device)")
     return "\n".join([*head, *lines]) + "\n"
 
 
-def _grid(blocks: Blocks) -> str:
-    """How many programs to launch: a number where all sizes are known."""
+def _grid(blocks: Blocks, most: int) -> str:
+    """How many programs to launch, `most` where that is not 0: a number where all sizes are
+    known."""
     if not all(extent.is_constant for extent, _ in blocks):
-        return " * ".join(f"triton.cdiv({extent}, {block})" for extent, block in blocks)
+        text = " * ".join(f"triton.cdiv({extent}, {block})" for extent, block in blocks)
+        return f"min({text}, {most})" if most else text
     programs = math.prod(-(-extent.as_int() // block) for extent, block in blocks)
+    programs = min(programs, most) if most else programs
     if programs > MOST_PROGRAMS:
         raise UnsupportedKernelError(f"{programs} programs are more than one launch takes")
     return str(programs)

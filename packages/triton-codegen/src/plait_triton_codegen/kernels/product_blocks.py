@@ -2,6 +2,10 @@
 
 Sums stay in registers; blocks of both factors pass through shared memory, the next ones on their
 way while one is multiplied. The largest block that leaves work for all processors reads least.
+
+Where there are more blocks than programs run at once, programs may also share the blocks out among
+them: the first factors of the next block are then on their way while the sums of one are finished
+and stored. By rule each block has a program; timing may find the others faster.
 """
 
 from __future__ import annotations
@@ -11,13 +15,18 @@ from dataclasses import replace
 
 from plait_ir_lowering import DType, IndexExpr, Var, product
 from plait_scheduler import Store
-from plait_triton_codegen.kernels.products import Product
+from plait_triton_codegen.kernels.chips import Chip
+from plait_triton_codegen.kernels.products import BYTES, Product
 from plait_triton_codegen.kernels.tiles import FULL_GRID, Tile, power_of_two
 
 LEAST_BLOCK = 16
 """What tensor cores multiply has at least as many rows and columns."""
 _ENOUGH = 3 * FULL_GRID // 8
 """Programs that are enough: one for each of three quarters of the processors."""
+_LARGE = 128 * 128
+"""Rows times columns of blocks that are shared out: the sums of small ones are soon finished."""
+_SMALL_WARPS = 4
+"""Two programs of so many warps find room on a processor, even in large blocks."""
 _LEAST_BYTES = 32
 """Bytes along the terms of a product that tensor cores take at least."""
 _NARROW = (
@@ -36,7 +45,9 @@ _NARROW = (
     Tile(16, 64, 4, False, 4, 128),
     Tile(16, 32, 2, False, 4, 128),
 )
-"""For factors of 16 bits and of 8, from the most work for a program to the least."""
+"""For factors of 16 bits and integers of 8, from the most work for a program to the least."""
+_NARROWEST = tuple(tile for tile in _NARROW if tile.rblock < 256)
+"""For floats of 8 bits, whose sums are in registers twice: as f32 and as tensor cores add them."""
 _TF32 = (
     Tile(128, 128, 8, False, 3, 32),
     Tile(64, 128, 4, False, 3, 32),
@@ -56,21 +67,59 @@ _WIDE = (
 
 def product_tile(found: Product, *, tf32: bool, shared: int) -> Tile:
     """The block by rule; `shared` is the bytes of shared memory that a program may have."""
-    fitting = product_tiles(found, tf32=tf32, shared=shared)
-    return next((tile for tile in fitting if _programs(found, tile) >= _ENOUGH), fitting[-1])
+    fitting = _one_block_each(found, tf32, shared)
+    return next((tile for tile in fitting if _blocks(found, tile) >= _ENOUGH), fitting[-1])
 
 
-def product_tiles(found: Product, *, tf32: bool, shared: int) -> tuple[Tile, ...]:
+def product_tiles(
+    found: Product, *, tf32: bool, chip: Chip, described: bool = False
+) -> tuple[Tile, ...]:
     """The blocks to choose from, each once: no larger than the matrices, and with room for what
-    is on its way in `shared` bytes."""
-    table = _NARROW if found.dtype.itemsize <= 2 else _TF32 if tf32 else _WIDE
-    made = dict.fromkeys(_fitted(found, tile, shared) for tile in table)
-    return tuple(made)
+    is on its way in a program's shared memory.
+
+    Args:
+        described: whether descriptors can read all factors.
+    """
+    alone = _one_block_each(found, tf32, chip.shared_bytes)
+    shared_out = tuple(dict.fromkeys(_shared_out(found, alone, chip)))
+    made = (*alone, *shared_out)
+    if not described or (found.dtype is DType.f32 and not tf32):
+        return made
+    large = [tile for tile in made if tile.xblock * tile.rblock >= _LARGE]
+    return (*made, *dict.fromkeys(replace(tile, described=True) for tile in large))
+
+
+def _one_block_each(found: Product, tf32: bool, shared: int) -> tuple[Tile, ...]:
+    """The blocks of programs that each take one."""
+    return tuple(dict.fromkeys(_fitted(found, tile, shared) for tile in _table(found, tf32)))
+
+
+def _table(found: Product, tf32: bool) -> tuple[Tile, ...]:
+    if found.dtype in BYTES:
+        return _NARROWEST
+    return _NARROW if found.dtype.itemsize <= 2 else _TF32 if tf32 else _WIDE
+
+
+def _shared_out(found: Product, alone: Sequence[Tile], chip: Chip) -> Iterator[Tile]:
+    """Large blocks that as many programs as run at once share out among them."""
+    for tile in alone:
+        programs = chip.processors * (1 if tile.num_warps > _SMALL_WARPS else 2)
+        room = chip.shared_bytes - _stored_bytes(found, tile)  # beside what is on its way
+        if tile.xblock * tile.rblock >= _LARGE and _blocks(found, tile) > programs:
+            made = _with_fewer_stages(found, replace(tile, programs=programs), room)
+            if _turn_bytes(found, made) * made.stages <= room:
+                yield made
+
+
+def _with_fewer_stages(found: Product, tile: Tile, shared: int) -> Tile:
+    while _turn_bytes(found, tile) * tile.stages > shared and tile.stages > 2:
+        tile = replace(tile, stages=tile.stages - 1)
+    return tile
 
 
 def _fitted(found: Product, tile: Tile, shared: int) -> Tile:
     """A block cut to the matrices, with fewer stages where that takes less memory than there is."""
-    terms = tile.kblock * (2 if found.dtype is DType.i8 else 1)
+    terms = tile.kblock * (2 if found.dtype.itemsize == 1 else 1)
     least = _LEAST_BYTES // found.dtype.itemsize
     sums = len(found.sums)
     made = replace(
@@ -81,8 +130,7 @@ def _fitted(found: Product, tile: Tile, shared: int) -> Tile:
     )
     while _stored_bytes(found, made) > shared and made.rblock > LEAST_BLOCK:
         made = replace(made, rblock=made.rblock // 2)
-    while _turn_bytes(found, made) * made.stages > shared and made.stages > 2:
-        made = replace(made, stages=made.stages - 1)
+    made = _with_fewer_stages(found, made, shared)
     while _turn_bytes(found, made) * made.stages > shared and made.rblock > LEAST_BLOCK:
         made = replace(made, rblock=made.rblock // 2)
     return made
@@ -111,8 +159,8 @@ def _stored_bytes(found: Product, tile: Tile) -> int:
     return tile.xblock * tile.rblock * widest
 
 
-def _programs(found: Product, tile: Tile) -> int:
-    """How many programs there are, those of open sizes taken to be many."""
+def _blocks(found: Product, tile: Tile) -> int:
+    """How many blocks there are, those of open sizes taken to be many."""
     total = 1
     for extent, block in product_grid(found, tile):
         total *= -(-extent.as_int() // block) if extent.is_constant else FULL_GRID
@@ -120,7 +168,11 @@ def _programs(found: Product, tile: Tile) -> int:
 
 
 def product_grid(found: Product, tile: Tile) -> Iterator[tuple[IndexExpr, int]]:
-    """Extents of batches, rows and columns, and how much of each a program takes."""
+    """Extents of batches, rows and columns, and how much of each a block has.
+
+    Groups of rows begin with blocks: each may have one more than its rows fill.
+    """
     yield _count(found.batches), 1
-    yield _count(found.rows), tile.xblock
+    groups = 0 if found.groups is None else found.groups.count
+    yield _count(found.rows) + groups * tile.xblock, tile.xblock
     yield _count(found.columns), tile.rblock

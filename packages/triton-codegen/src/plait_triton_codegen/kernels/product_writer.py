@@ -1,11 +1,16 @@
 """A product of matrices as a Triton kernel, with what is done with it inlined.
 
 A program keeps the sums of a block of rows and columns in registers, and goes through the terms of
-these block by block: both factors pass through shared memory to tensor cores, which add in f32 (of
-bytes, in i32). What the kernel computes of the sums, biases, activations, residuals, follows on the
-registers. Factors are written as any values are: a load through any strides, or what is computed of
-loads. Programs that run side by side take blocks of rows and columns that lie close together, so
-that they find both in the second cache.
+these block by block: both factors pass through shared memory to tensor cores, which add in f32, of
+integers in i32, and of floats of 8 bits with fewer bits where rounding hides that (else these are
+multiplied as f16). What the kernel computes of the sums, biases, activations, residuals, follows on
+the registers. Factors are written as any values are: a load through any strides, or what is
+computed of loads. Programs that run side by side take blocks of rows and columns that lie close
+together, so that they find both in the second cache.
+
+Where programs share blocks out among them, the loop over blocks of terms is within one over blocks
+of rows and columns. Triton makes one loop of both, so that loads run ahead into the next block; or
+gives the loads to warps of their own.
 """
 
 from __future__ import annotations
@@ -21,29 +26,34 @@ from plait_ir_lowering import (
     Load,
     Value,
     Var,
-    rewrite,
     substitute,
 )
 from plait_scheduler import Domain, Kernel, Let, Statement, Store
 from plait_triton_codegen.kernels.attention_scores import unconditional, varies
+from plait_triton_codegen.kernels.descriptors import Matrix, matrix_of
 from plait_triton_codegen.kernels.operations import TRITON_DTYPES
 from plait_triton_codegen.kernels.product_blocks import product_grid
-from plait_triton_codegen.kernels.products import Product
+from plait_triton_codegen.kernels.products import BYTES, Product, Sum
 from plait_triton_codegen.kernels.source import BlocksText
 from plait_triton_codegen.kernels.space import (
     FlatKernel,
     flat_variable,
     fresh,
+    moved_value,
+    moved_values,
     needs_64_bits,
     taken_names,
 )
 from plait_triton_codegen.kernels.stores import store
-from plait_triton_codegen.kernels.tiles import Tile
+from plait_triton_codegen.kernels.tiles import Tile, power_of_two
 from plait_triton_codegen.kernels.values import Term, ValueWriter
 from plait_triton_codegen.options import TritonOptions
 
 _GROUP = 8
 """Blocks of rows whose programs run one after another for each block of columns."""
+_IMPRECISE_TERMS = 128
+"""Products of floats of 8 bits that tensor cores of sm_90 add with 14 bits before f32 adds these up
+(DeepSeek-AI: DeepSeek-V3 Technical Report, 2024, 3.3.2)."""
 _BOTH = frozenset(("x", "r"))
 _NAMES = ("program", "blocks", "batch", "row", "column", "start")
 """What the kernel names itself."""
@@ -64,6 +74,18 @@ class _Side:
     values: dict[Value, Value]
     turned: str
     """How a row of positions along the terms becomes a block."""
+    name: str
+    """Of its blocks."""
+    line: str
+    """Where its block begins, as the kernel names it, and how many lines it has."""
+    block: str
+    matrices: dict[Value, tuple[Matrix, str]] = field(default_factory=dict)
+    """Those that descriptors read, and their descriptors."""
+
+    @property
+    def lines_first(self) -> bool:
+        """Whether terms are the second axis of its blocks."""
+        return self.turned == "[None, :]"
 
 
 @dataclass(slots=True)
@@ -81,18 +103,22 @@ class ProductWriter:
     right: _Side = field(init=False)
     finish: ValueWriter = field(init=False)
     lines: list[str] = field(default_factory=list)
+    edges: tuple[str, str] = field(init=False)
+    """What the kernel calls a block's first row and the one behind its group."""
 
     def __post_init__(self) -> None:
         kernel, found = self.kernel, self.found
         taken = taken_names(kernel) | {"XBLOCK", "RBLOCK", "KBLOCK", "errors"}
         taken |= {var.name for var in (*kernel.outer, *kernel.inner)}
+        taken |= set() if found.groups is None else {found.groups.var.name}
         self.taken, self.names = taken, {name: fresh(name, taken) for name in _NAMES}
+        self.edges = fresh("first", taken), fresh("behind", taken)
         x, rows = flat_variable(fresh("x", taken), found.rows)
         r, columns = flat_variable(fresh("r", taken), found.columns)
         along, left_terms = flat_variable(fresh("k", taken), found.inner)
         down, right_terms = flat_variable(fresh("k", taken), found.inner)
-        lefts = _moved([each.left for each in found.sums], rows | left_terms)
-        rights = _moved([each.right for each in found.sums], columns | right_terms)
+        lefts = moved_values([each.left for each in found.sums], rows | left_terms)
+        rights = moved_values([each.right for each in found.sums], columns | right_terms)
         finish = [_moved_statement(each, rows | columns) for each in found.finish]
         flats = [
             self._flat(x, along, _named(lefts)),
@@ -120,12 +146,15 @@ class ProductWriter:
             )
             for flat, blocks in zip(flats, (_LEFT, _RIGHT, _SUMS), strict=True)
         ]
-        self.left = _Side(writers[0], lefts, "[None, :]")
-        self.right = _Side(writers[1], rights, "[:, None]")
+        row, column = self.names["row"], self.names["column"]
+        self.left = _Side(writers[0], lefts, "[None, :]", "left", row, "XBLOCK")
+        self.right = _Side(writers[1], rights, "[:, None]", "right", column, "RBLOCK")
         self.finish = writers[2]
 
     def text(self) -> BlocksText:
         """The body of the kernel's function."""
+        outside = self._descriptors() if self.tile.described else []
+        outside += self._all_blocks() if self.tile.programs else []
         for each in self.found.sums:
             kind = TRITON_DTYPES[each.dtype]
             self._add(f"{each.name} = tl.zeros([XBLOCK, RBLOCK], {kind})")
@@ -136,15 +165,49 @@ class ProductWriter:
         sides = (self.left.writer, self.right.writer, self.finish)
         head = [*self._points(), *(line for writer in sides for line in writer.prologue)]
         lines = [f"    {line}" for line in head] + self.lines
+        if self.tile.programs:
+            lines = [f"    {line}" for line in lines]
         blocks = tuple(product_grid(self.found, self.tile))
-        return BlocksText(lines, self.tile, blocks, len(self.finish.checked))
+        matrices = (*self.left.matrices.values(), *self.right.matrices.values())
+        described = dict.fromkeys(matrix.param for matrix, _ in matrices)
+        checks = len(self.finish.checked)
+        return BlocksText([*outside, *lines], self.tile, blocks, checks, (*described,))
+
+    def _descriptors(self) -> list[str]:
+        """Lines that make a descriptor for each factor that is a plain matrix."""
+        params = {param.name: param for param in self.kernel.params}
+        group = None if self.found.groups is None else self.found.groups.var
+        lines = []
+        for side in (self.left, self.right):
+            for value, moved in side.values.items():
+                matrix = matrix_of(moved, params, side.writer.flat.x, _terms(side), group)
+                if matrix is not None:
+                    name = fresh(f"{side.name}_matrix", self.taken)
+                    side.matrices[value] = matrix, name
+                    lines.append(f"    {name} = {matrix.made(side.block, 'KBLOCK')}")
+        return lines
+
+    def _all_blocks(self) -> list[str]:
+        """The head of a loop over a program's share of all blocks, behind what it needs."""
+        writer, name = self.finish, self.names["program"]
+        extents = [
+            (writer.index(e).text, block) for e, block in product_grid(self.found, self.tile)
+        ]
+        counts = [text if block == 1 else f"tl.cdiv({text}, {block})" for text, block in extents]
+        total = " * ".join(count for count in counts if count != "1")
+        first, step = (f"tl.{each}(0){self._wide}" for each in ("program_id", "num_programs"))
+        loop = f"for {name} in tl.range({first}, {total}, {step}, flatten=True):"
+        lines = [*writer.prologue, loop]
+        writer.prologue.clear()
+        return [f"    {line}" for line in lines]
 
     def _flat(self, x: Var, r: Var, statements: Sequence[Statement]) -> FlatKernel:
         return FlatKernel(replace(self.kernel, statements=tuple(statements)), x, r, False, True)
 
     def _mask(self, name: str, var: Var, block: int) -> str | None:
         """The name of what is within a variable's extent, where a block may reach beyond it."""
-        if var.extent.is_constant and var.extent.as_int() % block == 0:
+        in_groups = name == "xmask" and self.found.groups is not None
+        if not in_groups and var.extent.is_constant and var.extent.as_int() % block == 0:
             return None
         return fresh(name, self.taken)
 
@@ -159,9 +222,13 @@ class ProductWriter:
         """Lines that tell a program's batch, and its rows and columns."""
         names, writer, found = self.names, self.finish, self.found
         _, places = flat_variable(names["batch"], found.batches)
-        lines = [f"{names['program']} = tl.program_id(0){self._wide}"]
+        lines: list[str] = []
+        if not self.tile.programs:
+            lines.append(f"{names['program']} = tl.program_id(0){self._wide}")
         extents = [writer.index(var.extent).text for var in (writer.flat.x, self._columns)]
         blocks = [f"tl.cdiv({extents[0]}, XBLOCK)", f"tl.cdiv({extents[1]}, RBLOCK)"]
+        if found.groups is not None:
+            blocks[0] = f"({blocks[0]} + {found.groups.count})"
         place = names["program"]
         if found.batches:
             lines += [
@@ -182,10 +249,25 @@ class ProductWriter:
             f"{row}, {column} = device.grouped({place}, {blocks[0]}, {blocks[1]}, {_GROUP})"
         )
         x, r = writer.flat.x, self._columns
-        lines.append(f"{x.name} = {row} * XBLOCK + tl.arange(0, XBLOCK)[:, None]")
-        lines += self._bound(writer, "x", x)
+        lines += self._rows(x)
         lines.append(f"{r.name} = {column} * RBLOCK + tl.arange(0, RBLOCK)[None, :]")
         return [*lines, *self._bound(writer, "r", r)]
+
+    def _rows(self, x: Var) -> list[str]:
+        """Lines that tell the rows of a block, and which of these there are."""
+        row, groups, lanes = self.names["row"], self.found.groups, "tl.arange(0, XBLOCK)[:, None]"
+        if groups is None:
+            return [f"{x.name} = {row} * XBLOCK + {lanes}", *self._bound(self.finish, "x", x)]
+        extent, first, behind = self.finish.index(x.extent).text, *self.edges
+        given = f"{groups.ends}, {row}, {extent}, {groups.count}, {power_of_two(groups.count)}"
+        name = groups.var.name
+        wide = [f"{name} = {name}{self._wide}"] if self._wide else []
+        return [
+            f"{name}, {first}, {behind} = device.rows_of_group({given}, XBLOCK)",
+            *wide,
+            f"{x.name} = {first} + {lanes}",
+            f"{self.finish.masks['x']} = {x.name} < {behind}",
+        ]
 
     @property
     def _columns(self) -> Var:
@@ -212,27 +294,51 @@ class ProductWriter:
         """The loop over blocks of terms."""
         start, extent = self.names["start"], _terms(self.left).extent
         stop = self.finish.index(extent).text
+        if self.found.groups is not None:  # no terms for blocks that no group has
+            stop = f"tl.where({self.edges[0]} < {self.edges[1]}, {stop}, 0)"
         self._add(f"for {start} in tl.range(0, {stop}, KBLOCK, num_stages={self.tile.stages}):")
         blocks: dict[Value, str] = {}
-        for side, name in ((self.left, "left"), (self.right, "right")):
+        for side in (self.left, self.right):
             writer, terms = side.writer, _terms(side)
             writer.inside = {}
-            positions = f"({start} + tl.arange(0, KBLOCK)){side.turned}{self._wide}"
-            self._add(f"{terms.name} = {positions}", depth=2)
-            self._add(*self._bound(writer, "r", terms), depth=2)
+            if len(side.matrices) < len(side.values):
+                positions = f"({start} + tl.arange(0, KBLOCK)){side.turned}{self._wide}"
+                self._add(f"{terms.name} = {positions}", depth=2)
+                self._add(*self._bound(writer, "r", terms), depth=2)
             for value, moved in side.values.items():
-                text = self._block(writer, moved)
+                text = self._read(side, value) or self._block(writer, moved)
                 self._flush(writer, 2)
-                blocks[value] = fresh(name, self.taken)
+                blocks[value] = fresh(side.name, self.taken)
                 self._add(f"{blocks[value]} = {text}", depth=2)
         for each in self.found.sums:
-            factors = f"{blocks[each.left]}, {blocks[each.right]}, {each.name}"
-            if each.dtype is DType.i32:
-                text = f"tl.dot({factors}, out_dtype=tl.int32)"
-            else:
-                tf32 = each.left.dtype is DType.f32 and self.options.tf32
-                text = f'device.dot({factors}, "{"tf32" if tf32 else "ieee"}")'
+            text = self._product(each, blocks[each.left], blocks[each.right])
             self._add(f"{each.name} = {text}", depth=2)
+
+    def _product(self, each: Sum, left: str, right: str) -> str:
+        """A sum with what a turn adds to it."""
+        if each.dtype is DType.i32:
+            return f"tl.dot({left}, {right}, {each.name}, out_dtype=tl.int32)"
+        if each.left.dtype in BYTES:
+            if not self.exact:
+                most = min(_IMPRECISE_TERMS, self.tile.kblock)
+                return f"device.dot_of_bytes({left}, {right}, {each.name}, {most})"
+            left, right = f"{left}.to(tl.float16)", f"{right}.to(tl.float16)"
+        tf32 = each.left.dtype is DType.f32 and self.options.tf32
+        return f'device.dot({left}, {right}, {each.name}, "{"tf32" if tf32 else "ieee"}")'
+
+    def _read(self, side: _Side, value: Value) -> str | None:
+        """A factor that a descriptor reads as a whole block, 0 behind the ends."""
+        if value not in side.matrices:
+            return None
+        matrix, descriptor = side.matrices[value]
+        line, groups = f"{side.line} * {side.block}", self.found.groups
+        if groups is not None and side is self.left:
+            line = self.edges[0]
+        elif groups is not None and matrix.lines_of_group:
+            line = f"{groups.var.name} * {matrix.lines_of_group} + {line}"
+        line = f"({line}).to(tl.int32)" if self._wide else line
+        start, first = self.names["start"], side.lines_first
+        return matrix.read(descriptor, line, start, lines_first=first)
 
     def _block(self, writer: ValueWriter, value: Value) -> str:
         """A factor as a whole block, 0 behind the last term."""
@@ -269,22 +375,12 @@ def _terms(side: _Side) -> Var:
     return side.writer.flat.r
 
 
-def _moved(values: Sequence[Value], places: dict[Atom, IndexExpr]) -> dict[Value, Value]:
-    """Values over other variables, by what they were."""
-    memo: dict[Value, Value] = {}
-    return {value: _at(value, places, memo) for value in values}
-
-
 def _moved_statement(statement: Statement, places: dict[Atom, IndexExpr]) -> Statement:
-    value = _at(statement.value, places, {})
+    value = moved_value(statement.value, places, {})
     if isinstance(statement, Store):
         index = tuple(substitute(at, places) for at in statement.plain_index)
         return replace(statement, value=value, index=index)
     return replace(statement, value=value)
-
-
-def _at(value: Value, places: dict[Atom, IndexExpr], memo: dict[Value, Value]) -> Value:
-    return rewrite(value, lambda _: None, lambda expr: substitute(expr, places), memo)
 
 
 def _named(values: dict[Value, Value]) -> list[Statement]:

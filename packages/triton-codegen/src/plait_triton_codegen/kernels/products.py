@@ -7,33 +7,41 @@ A kernel like
       store p2[i0, i1] = to(relu(%t0), bf16)
 
 is a product of matrices: what is loaded for a row `i0` serves all columns `i1`, and the other way
-round. Batches are variables that both factors depend on.
+round. Batches are variables that both factors depend on. Where rows are in groups with matrices of
+their own, what is loaded for a row serves all columns, and for a column all rows of a group.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from plait_ir_lowering import (
-    DType,
-    Op,
-    Value,
-    Var,
+from plait_ir_lowering import DType, Local, Op, Value, Var, post_order
+from plait_scheduler import (
+    Groups,
+    Kernel,
+    Let,
+    Reduce,
+    Statement,
+    Store,
+    sums_of,
+    variables_of,
+    without_groups,
 )
-from plait_scheduler import Kernel, Reduce, Statement, Store, sums_of, variables_of
 
 MOST_SUMS = 2
 """Of more products of the same rows, sums would not fit in registers."""
 _LEAST_ROWS, _LEAST_COLUMNS, _LEAST_TERMS = 2, 16, 16
 """Less leaves most of what tensor cores multiply empty."""
-_NARROW = (DType.f16, DType.bf16)
+BYTES = (DType.f8e4m3fn, DType.f8e5m2)
+"""Floats of 8 bits, which f16 and bf16 hold exactly."""
+_NARROW = (DType.f16, DType.bf16, *BYTES)
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
     """One of the sums: of products of what a row and a column give, at each inner point.
 
-    Both factors have the type in which they are multiplied: one of 16 bits, f32, or i8.
+    Both factors have the type in which they are multiplied: one of 16 or 8 bits, or f32.
     """
 
     name: str
@@ -54,6 +62,8 @@ class Product:
     sums: tuple[Sum, ...]
     finish: tuple[Statement, ...]
     """What is done with the sums at each point of rows and columns."""
+    groups: Groups | None = None
+    """Of rows, where these have matrices of their own, that right factors are read of."""
 
     @property
     def dtype(self) -> DType:
@@ -69,6 +79,7 @@ def product_of(kernel: Kernel) -> Product | None:
     reduces, finish = found
     if len(reduces) > MOST_SUMS or not any(isinstance(each, Store) for each in finish):
         return None
+    reduces, groups = _by_groups(kernel, reduces)
     sides = _sides(kernel.outer, reduces[0].value)
     if sides is None:
         return None
@@ -82,7 +93,33 @@ def product_of(kernel: Kernel) -> Product | None:
     least = ((rows, _LEAST_ROWS), (columns, _LEAST_COLUMNS), (kernel.inner, _LEAST_TERMS))
     if not all(_is_long(part, number) for part, number in least):
         return None
-    return Product(batches, rows, columns, kernel.inner, tuple(sums), finish)
+    if groups is not None and (batches or len(rows) != 1 or groups.row is not rows[0].expr):
+        return None
+    return Product(batches, rows, columns, kernel.inner, tuple(sums), _needed(finish), groups)
+
+
+def _by_groups(kernel: Kernel, reduces: list[Reduce]) -> tuple[list[Reduce], Groups | None]:
+    """The sums in terms of the groups of rows, where all have the same."""
+    params = {param.name: param for param in kernel.params}
+    moved = [without_groups(each.value, params, "group") for each in reduces]
+    groups = moved[0][1]
+    if groups is None or any(each != groups for _, each in moved):
+        return reduces, None
+    pairs = zip(reduces, moved, strict=True)
+    return [replace(each, value=value) for each, (value, _) in pairs], groups
+
+
+def _needed(finish: tuple[Statement, ...]) -> tuple[Statement, ...]:
+    """The stores, and what they need."""
+    needed: set[str] = set()
+    kept: list[Statement] = []
+    for statement in reversed(finish):
+        if isinstance(statement, Let) and statement.name not in needed:
+            continue
+        kept.append(statement)
+        parts = post_order([statement.value])
+        needed.update(part.name for part in parts if isinstance(part, Local))
+    return tuple(reversed(kept))
 
 
 def _is_long(variables: tuple[Var, ...], least: int) -> bool:
@@ -127,13 +164,28 @@ def _sum(reduce: Reduce, rows: frozenset[Var], columns: frozenset[Var]) -> Sum |
 
 def _factors(left: Value, right: Value) -> tuple[Value, Value] | None:
     """Both factors in the type in which they are multiplied; None where there is none for them."""
-    narrow = [_narrow(factor) for factor in (left, right)]
-    same = narrow[0].dtype is narrow[1].dtype
+    first, second = (_narrow(factor) for factor in (left, right))
     if left.dtype is DType.f32:
-        return (narrow[0], narrow[1]) if same else (left, right)
-    if left.dtype is DType.i32 and same and narrow[0].dtype is DType.i8:
-        return narrow[0], narrow[1]
+        kind = _common(first.dtype, second.dtype)
+        return (_as(first, kind), _as(second, kind)) if kind else (left, right)
+    if left.dtype is DType.i32 and first.dtype is second.dtype is DType.i8:
+        return first, second
     return None
+
+
+def _common(first: DType, second: DType) -> DType | None:
+    """The narrowest type in which tensor cores multiply numbers of both; None but for f32."""
+    if first is second or second in BYTES:
+        first, second = second, first
+    if first is second:
+        return first
+    if first in BYTES and second in _NARROW:
+        return DType.f16 if second in BYTES else second
+    return None
+
+
+def _as(value: Value, dtype: DType) -> Value:
+    return value if value.dtype is dtype else Op("to", [value], dtype)
 
 
 def _narrow(factor: Value) -> Value:

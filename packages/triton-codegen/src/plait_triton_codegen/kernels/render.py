@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from plait_ir_lowering import DType, ReductionKind, Var
@@ -25,6 +25,7 @@ from plait_scheduler import (
 from plait_triton_codegen.errors import UnsupportedKernelError
 from plait_triton_codegen.kernels.attention import AttentionWriter, attention_of
 from plait_triton_codegen.kernels.chips import Chip
+from plait_triton_codegen.kernels.descriptors import LEAST_CAPABILITY, are_plain
 from plait_triton_codegen.kernels.launchers import function_head, launcher_of, signature_of
 from plait_triton_codegen.kernels.literals import cast
 from plait_triton_codegen.kernels.loops import Loop, loops
@@ -49,7 +50,6 @@ from plait_triton_codegen.kernels.scatters import (
 )
 from plait_triton_codegen.kernels.sorts import sorted_line
 from plait_triton_codegen.kernels.source import (
-    IMPORTS,
     BlocksText,
     HostKernel,
     TritonKernelSource,
@@ -112,16 +112,26 @@ def _product(
 
 
 def product_choices(
-    kernel: Kernel, options: TritonOptions, *, chip: Chip | None = None
+    kernel: Kernel,
+    options: TritonOptions,
+    *,
+    chip: Chip | None = None,
+    aligned: Collection[int] | None = None,
 ) -> tuple[Tile, ...]:
     """The tiles to choose from for a product of matrices, the rule's first; none for kernels that
-    are no such product."""
+    are no such product.
+
+    Args:
+        aligned: positions of the parameters that begin at multiples of 16 bytes; None for all.
+    """
     found = product_of(kernel)
     if found is None:
         return ()
-    shared = (chip or Chip()).shared_bytes
-    rule = product_tile(found, tf32=options.tf32, shared=shared)
-    others = product_tiles(found, tf32=options.tf32, shared=shared)
+    chip = chip or Chip()
+    rule = product_tile(found, tf32=options.tf32, shared=chip.shared_bytes)
+    names = {p.name for n, p in enumerate(kernel.params) if aligned is None or n in aligned}
+    described = chip.capability >= LEAST_CAPABILITY and are_plain(found, kernel.params, names)
+    others = product_tiles(found, tf32=options.tf32, chip=chip, described=described)
     return tuple(dict.fromkeys((rule, *others)))
 
 
@@ -129,10 +139,17 @@ def _of_blocks(kernel: Kernel, text: BlocksText) -> TritonKernelSource:
     """The source of a kernel that writes its own loops."""
     signature = signature_of(kernel, text.checks)
     lines = [*function_head(kernel, signature, [*text.tile.constants]), *text.lines]
-    launcher = launcher_of(kernel, text.blocks, text.tile, True, text.checks)
+    launcher = launcher_of(kernel, text.blocks, text.tile, True, text.checks, text.described)
     body = "\n".join(lines) + "\n"
     return TritonKernelSource(
-        kernel.name, body, launcher, signature, text.tile, text.blocks, text.checks
+        kernel.name,
+        body,
+        launcher,
+        signature,
+        text.tile,
+        text.blocks,
+        text.checks,
+        text.described,
     )
 
 
@@ -162,7 +179,7 @@ def host_kernel(
         get_logger("triton").warning("%s runs as torch operations: %s", kernel.name, error.message)
         return HostKernel(torch_kernel(kernel), None)
     text = f"{source.text}\n\n{source.launcher}"
-    return HostKernel(RenderedKernel(text, f"launch_{source.name}", IMPORTS), source)
+    return HostKernel(RenderedKernel(text, f"launch_{source.name}", source.imports), source)
 
 
 def triton_kernel(kernel: Kernel, options: TritonOptions | None = None) -> RenderedKernel:

@@ -15,6 +15,8 @@ IMPORTS: tuple[str, ...] = (
     "from plait_triton_codegen.runtime import IndexErrors, on_device",
 )
 """What the text of kernels and launchers needs."""
+_DESCRIBED = "from plait_triton_codegen.runtime import begin_aligned, in_scratch"
+"""What those need beside it that read by descriptors."""
 
 FUSION = "enable_fp_fusion=False"
 """A product rounds before it is added, as in eager, wherever it is computed again."""
@@ -29,6 +31,7 @@ class BlocksText:
     tile: Tile
     blocks: tuple[tuple[IndexExpr, int], ...]
     checks: int
+    described: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,9 @@ class TritonKernelSource:
     """Extents of the domain, and how much of each one program covers: how many are launched."""
     checks: int = 0
     """How many places check an index, and report at `errors`."""
+    described: tuple[str, ...] = ()
+    """Arguments that are read by descriptors: they begin at multiples of 16 bytes. A kernel with
+    such needs memory to make them in."""
 
     @property
     def constants(self) -> dict[str, int]:
@@ -57,14 +63,24 @@ class TritonKernelSource:
         return {"XBLOCK": self.tile.xblock}
 
     @property
+    def most_programs(self) -> int:
+        """How many programs are launched at most, where these share out the blocks; else 0."""
+        return self.tile.programs
+
+    @property
     def pointers(self) -> tuple[int, ...]:
         """Positions of the arguments that are pointers."""
         return tuple(n for n, (_, kind) in enumerate(self.signature) if kind.startswith("*"))
 
     @property
+    def imports(self) -> tuple[str, ...]:
+        """What its text and its launcher need."""
+        return (*IMPORTS, _DESCRIBED) if self.described else IMPORTS
+
+    @property
     def module(self) -> str:
         """A whole Python module with the kernel and its launcher."""
-        return "\n".join([*IMPORTS, "", "", self.text, "", self.launcher])
+        return "\n".join([*self.imports, "", "", self.text, "", self.launcher])
 
     def __str__(self) -> str:
         return self.module

@@ -6,7 +6,7 @@ is tiled instead: `r` is the variable of the minority, `x` all the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from plait_ir_lowering import (
@@ -195,6 +195,17 @@ def flat_variable(name: str, variables: Sequence[Var]) -> tuple[Var, dict[Atom, 
         places[var] = place % var.extent if position else place
         step = step * var.extent
     return flat, places
+
+
+def moved_values(values: Sequence[Value], places: Mapping[Atom, IndexExpr]) -> dict[Value, Value]:
+    """Values over other variables, by what they were."""
+    memo: dict[Value, Value] = {}
+    return {value: moved_value(value, places, memo) for value in values}
+
+
+def moved_value(value: Value, places: Mapping[Atom, IndexExpr], memo: dict[Value, Value]) -> Value:
+    """A value over other variables."""
+    return rewrite(value, lambda _: None, lambda expr: substitute(expr, places), memo)
 
 
 def _known(expr: IndexExpr) -> int | None:

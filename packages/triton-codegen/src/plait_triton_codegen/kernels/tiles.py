@@ -97,6 +97,11 @@ class Tile:
     """Terms of a product of matrices that a turn multiplies, where `rblock` are its columns."""
     turns: int = 1
     """Blocks of outer points that a program takes, one after the other."""
+    programs: int = 0
+    """Of a product of matrices, programs that share its blocks out among them, so that one's loads
+    are on their way while another is finished; 0 where each block has one."""
+    described: bool = False
+    """Whether those factors of a product that are plain matrices are read by descriptors."""
 
     @property
     def constants(self) -> dict[str, int]:

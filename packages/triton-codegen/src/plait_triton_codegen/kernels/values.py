@@ -347,7 +347,7 @@ class ValueWriter:
         pointer = self.pointer(param.name, place, needed)
         arguments = [pointer, *([mask.text] if mask else []), *self._eviction(load, axes | needed)]
         if mask and self.is_factor:
-            arguments.append("0")
+            arguments.append("0.0" if param.dtype.is_float and param.dtype.itemsize == 1 else "0")
         return Term(f"tl.load({', '.join(arguments)})", axes | needed)
 
     def _eviction(self, load: Load, axes: frozenset[str]) -> list[str]:

@@ -1,0 +1,120 @@
+"""Factors of products that descriptors of memory can read: whole blocks of plain matrices.
+
+GPUs since sm_90 copy a block of a matrix to shared memory at one thread's word, where a descriptor
+of 128 bytes tells the matrix's place, sizes and strides. Its rows or its columns are contiguous and
+begin at multiples of 16 bytes. What lies outside of the matrix is read as zeros. Programs make the
+descriptors, in memory that is theirs while they run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from plait_ir_lowering import IndexExpr, Load, Value, Var, as_index
+from plait_scheduler import Param
+from plait_triton_codegen.kernels.products import Product
+from plait_triton_codegen.kernels.space import flat_variable, moved_values
+
+BLOCK_BYTES = 16
+"""Rows begin at multiples of so many bytes, and those of blocks have at least as many."""
+LEAST_CAPABILITY = 90
+"""Of GPUs that read by descriptors."""
+_MOST = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A plain matrix in memory, one of whose axes are the terms of a product."""
+
+    param: str
+    start: int
+    """Elements before its first one."""
+    lines: int
+    """Rows of a left factor, or columns of a right one."""
+    terms: int
+    stride: int
+    """Elements from one row, or column, to the next."""
+    along_terms: bool
+    """Whether terms, not lines, are contiguous."""
+    lines_of_group: int = 0
+    """Of columns that each group of rows has its own of, how many lines a group has; else 0."""
+
+    def made(self, lines: str, terms: str) -> str:
+        """A descriptor for blocks of so many lines and terms, the contiguous ones last."""
+        sizes, block = [self.lines, self.terms], [lines, terms]
+        if not self.along_terms:
+            sizes.reverse()
+            block.reverse()
+        base = f"{self.param} + {self.start}" if self.start else self.param
+        shown = f"{sizes[0]}, {sizes[1]}], [{self.stride}, 1], [{block[0]}, {block[1]}"
+        return f"tl.make_tensor_descriptor({base}, [{shown}])"
+
+    def read(self, descriptor: str, line: str, term: str, *, lines_first: bool) -> str:
+        """The block that begins at a line and a term, with lines or terms as its first axis."""
+        places = (line, term) if self.along_terms else (term, line)
+        text = f"{descriptor}.load([{', '.join(places)}])"
+        return text if self.along_terms == lines_first else f"{text}.T"
+
+
+def are_plain(found: Product, params: Sequence[Param], aligned: Collection[str]) -> bool:
+    """Whether all factors are plain matrices, of parameters that begin at multiples of 16 bytes."""
+    if found.batches:
+        return False
+    group = None if found.groups is None else found.groups.var
+    by_name = {param.name: param for param in params if param.name in aligned}
+    for side, values in (
+        (found.rows, {each.left for each in found.sums}),
+        (found.columns, {each.right for each in found.sums}),
+    ):
+        lines, places = flat_variable("x", side)
+        terms, others = flat_variable("k", found.inner)
+        moved = moved_values([*values], places | others)
+        if any(matrix_of(each, by_name, lines, terms, group) is None for each in moved.values()):
+            return False
+    return True
+
+
+def matrix_of(
+    value: Value, params: Mapping[str, Param], lines: Var, terms: Var, group: Var | None
+) -> Matrix | None:
+    """The matrix that a factor reads over two variables, or the one below the other, those of all
+    groups; None where it is computed, or the matrix is not as descriptors take it."""
+    if not isinstance(value, Load):
+        return None
+    param = params.get(value.buffer)
+    plain = [at for at in value.index if isinstance(at, IndexExpr)]
+    if param is None or len(plain) < len(value.index):
+        return None
+    variables = (lines, terms) if group is None else (lines, terms, group)
+    steps = _steps(param.layout.linear(plain), variables)
+    extents = lines.extent, terms.extent
+    if steps is None or not all(extent.is_constant for extent in extents):
+        return None
+    start, along_lines, along_terms, *along_groups = steps
+    stride, contiguous = max(along_lines, along_terms), min(along_lines, along_terms)
+    sizes = [extent.as_int() for extent in extents]
+    starts_whole = all(each * param.dtype.itemsize % BLOCK_BYTES == 0 for each in (start, stride))
+    apart = stride >= sizes[1 if along_terms == 1 else 0] > 1
+    if contiguous != 1 or not apart or not starts_whole or max(sizes) > _MOST:
+        return None
+    if group is None or not any(along_groups):
+        return Matrix(param.name, start, sizes[0], sizes[1], stride, along_terms == 1)
+    # behind the terms of one group come those of the next, unless they are contiguous
+    (step,) = along_groups
+    below = step // stride
+    every = (group.extent.as_int() - 1) * below + sizes[0]
+    if along_terms != 1 or step % stride or every > _MOST:
+        return None
+    return Matrix(param.name, start, every, sizes[1], stride, True, below)
+
+
+def _steps(offset: IndexExpr, variables: Sequence[Var]) -> tuple[int, ...] | None:
+    """A constant and what each variable is multiplied by; None for any other offset."""
+    found = dict.fromkeys((as_index(0), *(var.expr for var in variables)), 0)
+    for monomial, coefficient in offset.terms:
+        at = IndexExpr(((monomial, 1),)) if monomial else as_index(0)
+        if at not in found or coefficient < 0:
+            return None
+        found[at] = coefficient
+    return tuple(found.values())
