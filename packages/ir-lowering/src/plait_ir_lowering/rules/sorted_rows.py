@@ -34,11 +34,11 @@ LIMITS: Mapping[DType, Limits] = MappingProxyType(
         DType.i64: Limits(512, ((8, 4096), (64, 2048))),
     }
 )
-"""By the type of the keys, the sizes up to which an H200 takes less time than by ATen, of 64 rows to
-65536. Sorts: 1.7 times less of 1024 bfloat16 and 512 float32, from 2.7 to 50 times less of shorter
-rows; 1.2 to 4 times more of longer ones. The largest 8 of 4096: 1.3 times less and more, of shorter
-rows 2 to 18 times; the largest 64 of 2048: 1.1 times and more. Rows of 4096 keys are what one
-program holds in registers."""
+"""By the type of the keys, the sizes up to which an H200 takes less time than by ATen, of 64 to
+65536 rows. Sorts: 1.7 times less of 1024 bfloat16 and 512 float32, from 2.7 to 50 times less of
+shorter rows, 1.2 to 4 times more of longer ones. The largest 8 of 4096: 1.3 times less and more, of
+shorter rows 2 to 18 times; the largest 64 of 2048: 1.1 times and more. Rows of 4096 keys are what
+one program holds in registers."""
 
 
 def sorted_rows(
