@@ -115,7 +115,7 @@ def mixture_tile(
     Rows of the first factors stay in shared memory, where those of the others pass; sums of all
     results stay in registers.
     """
-    longest, made = max(*depths, *widths), sum(widths)
+    longest, made = max([*depths, *widths]), sum(widths)
     narrow = _MIXED_ROOMY if shared >= _MUCH_SHARED_BYTES else _MIXED_NARROW
     table = narrow if itemsize <= 2 else _MIXED_TF32 if tf32 else _MIXED_WIDE
     fitting = [tile for limit, most, tile in table if longest <= limit and made <= most]
