@@ -362,7 +362,11 @@ class PairWriter:
         return LimitWriter(self.row, first, last, index)
 
     def index(self, expr: IndexExpr) -> str:
-        return self.writer.index(expr).text
+        """An index expression, after the lines that it needs."""
+        text = self.writer.index(expr).text
+        if self.writer.inside is None:
+            self.flush()
+        return text
 
     def add(self, *lines: str, depth: int = 1) -> None:
         self.lines += [f"{'    ' * depth}{line}" for line in lines]
@@ -391,14 +395,13 @@ class PairWriter:
 
     def _named_base(self, offset: IndexExpr) -> str:
         """An offset, named before the loop in which it is known."""
-        text = self.writer.index(offset).text
+        text = self.index(offset)
         if text.isidentifier() or text.isdigit():
             return text
         if offset not in self.bases:
             self.bases[offset] = fresh("base", self.writer.taken)
             line = f"{self.bases[offset]} = {text}"
             if self.group is not None and self.group in atoms(offset):
-                self.flush()
                 self.add(line)
             else:
                 self.writer.prologue.append(line)

@@ -136,6 +136,7 @@ class MixtureWriter(PairWriter):
             pair_bytes=self.pair_bytes(),
             wide=self.is_wide(),
             shared=self.shared_bytes,
+            grouped=self.group is not None,
         )
 
     def _loop(self, head: list[str], partial: bool) -> None:
