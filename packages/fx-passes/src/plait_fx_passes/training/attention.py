@@ -389,7 +389,7 @@ def _summed(
     read = [node for node in reader.all_input_nodes if node in pairs]
     if len(read) != 1 or tuple(read[0].meta["val"].shape[-2:]) != sizes:
         return None
-    return pair_sums(read[0], reader)
+    return pair_sums(read[0], reader, pairs)
 
 
 def _numel(node: fx.Node) -> object:

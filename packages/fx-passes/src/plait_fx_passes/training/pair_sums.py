@@ -9,7 +9,7 @@ float32 and rounded once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -85,15 +85,29 @@ class _Form:
     """The dimensions that are summed over."""
 
 
-def pair_sums(pairs: fx.Node, reader: fx.Node) -> tuple[PairSum, ...] | None:
+def pair_sums(
+    pairs: fx.Node, reader: fx.Node, every: Collection[fx.Node]
+) -> tuple[PairSum, ...] | None:
     """The sums that a reader of `pairs` begins; None where it, or what reads its result, is nothing
-    that may be done before summing."""
-    value = pairs.meta["val"]
-    if value.dtype is not torch.float32:
-        return None
-    start = PairSum(pairs, (), ())
-    found = list(_followed(start, reader, _Form(tuple(range(value.dim())), frozenset())))
-    return None if None in found else tuple(each for each in found if each is not None)
+    that may be done before summing. `every` is what is computed for pairs."""
+    steps: list[fx.Node] = []
+    while pairs.meta["val"].dtype is not torch.float32:  # they are rounded before they are summed
+        sources = [pairs.args[at] for at in _LINEAR.get(pairs.target, (0,))]
+        found = [each for each in sources if isinstance(each, fx.Node) and each in every]
+        form = _whole(pairs)
+        if len(found) != 1 or _changed(pairs, found[0], form) != form:
+            return None
+        steps.insert(0, pairs)
+        pairs = found[0]
+    form = _whole(pairs)
+    start = PairSum(pairs, tuple(steps), (form,) * len(steps))
+    sums = list(_followed(start, reader, form))
+    return None if None in sums else tuple(each for each in sums if each is not None)
+
+
+def _whole(pairs: fx.Node) -> _Form:
+    """Nothing is summed yet."""
+    return _Form(tuple(range(pairs.meta["val"].dim())), frozenset())
 
 
 def _followed(known: PairSum, reader: fx.Node, form: _Form) -> Iterator[PairSum | None]:
@@ -139,6 +153,8 @@ def _changed(step: fx.Node, before: fx.Node, form: _Form) -> _Form | None:
     if step.op == "output":
         return None
     size, made = before.meta["val"].shape, step.meta["val"].shape
+    if step.target in _MOVES and made == size:
+        return form
     if step.target in _MOVES:
         long = [axis for axis, n in zip(form.axes, size, strict=True) if n != 1]
         if [n for n in made if n != 1] != [n for n in size if n != 1]:
