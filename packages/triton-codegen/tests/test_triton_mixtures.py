@@ -126,8 +126,9 @@ def test_weights_are_summed_alone(sums: list[str], score: str, dtype: torch.dtyp
     inputs, wanted = with_gradients(case, DEVICE)
     program = gradient_program(case, DEVICE, sums)
     executable = build(program, options=TritonOptions(fallback=False))
-    atomic = any("atomic_add" in kernel.text for kernel in executable.kernels)
-    assert atomic == (not set(sums) <= {"rows", "pairs"})
+    text = "".join(kernel.text for kernel in executable.kernels)
+    assert ("atomic_add" in text) == (not set(sums) <= {"rows", "pairs", "distances"})
+    assert ("add_diagonals" in text) == ("distances" in sums)
     found = executable(*inputs)
     d = gradients_of_scores(case, inputs)
     wanted += [GRADIENTS[each](d, case) for each in sums]
@@ -135,6 +136,21 @@ def test_weights_are_summed_alone(sums: list[str], score: str, dtype: torch.dtyp
     for one, other in zip(found, wanted, strict=True):
         scale = max(float(other.abs().max()), 1.0)
         torch.testing.assert_close(one.double() / scale, other / scale, rtol=limit, atol=limit)
+
+
+@pytest.mark.parametrize(("xblock", "rblock"), [(16, 64), (64, 16), (32, 32), (128, 16)])
+def test_diagonals_are_summed_in_blocks_of_any_shape(
+    xblock: int, rblock: int, monkeypatch: pytest.MonkeyPatch
+):
+    tile = Tile(xblock, rblock, 4, False, 2)
+    monkeypatch.setattr(MixtureWriter, "_tile", lambda _: tile)
+    case = Case("causal", (2, 2, 2, 70, 90, 16, 16), torch.float32)
+    inputs, _ = with_gradients(case, DEVICE)
+    executable = build(
+        gradient_program(case, DEVICE, ["distances"]), options=TritonOptions(fallback=False)
+    )
+    wanted = GRADIENTS["distances"](gradients_of_scores(case, inputs), case)
+    torch.testing.assert_close(executable(*inputs)[-1].double(), wanted, rtol=2e-5, atol=2e-5)
 
 
 def check_shared(case: Case) -> None:

@@ -25,6 +25,7 @@ from plait_ir_lowering import (
     as_index,
     place_name,
     product_name,
+    stride_of,
 )
 from plait_scheduler import Mix, are_apart, shared_conditions, where_all_hold
 from plait_triton_codegen.kernels.attention_blocks import mixture_tile
@@ -177,22 +178,49 @@ class MixtureWriter(PairWriter):
             self.add(f"{sums} += tl.sum({weights}, 1, keep_dims=True)", depth=2)
 
     def _add_at(self, param: str, place: Load, weights: str) -> None:
-        """Add a block's weights to the places of its pairs, each of which is one pair's alone where
-        that can be known, so that it need not be read."""
+        """Add a block's weights to the places of its pairs: stored, where each is one pair's alone,
+        or summed along diagonals first, where these share places."""
         writer, layout = self.writer, self.made_layout(param)
         plain = [at if isinstance(at, IndexExpr) else as_index(0) for at in place.index]
-        terms = [writer.index(layout.linear(plain))]
+        offset = layout.linear(plain)
+        mask = writer.mask(_BOTH)
+        step = self._diagonal_step(offset) if plain == list(place.index) else None
+        if step is not None:
+            self._add_diagonals(param, offset, step, weights, mask)
+            return
+        terms = [writer.index(offset)]
         for at, stride in zip(place.index, layout.stride, strict=True):
             if isinstance(at, Local):
                 terms.append(writer.strided(writer.write(self._computed(at)), stride))
         pointer = writer.pointer(param, writer.total(terms), _BOTH)
-        mask = writer.mask(_BOTH)
         within = "" if mask is None else f", {mask.text}"
         self.flush(2)
         if self._is_apart(place, layout):
             self.add(f"tl.store({pointer}, {weights}{within})", depth=2)
         else:
             self.add(f'tl.atomic_add({pointer}, {weights}{within}, sem="relaxed")', depth=2)
+
+    def _diagonal_step(self, offset: IndexExpr) -> int | None:
+        """How many elements further a place is for each that the axis is ahead of the row, where
+        that alone tells it; None elsewhere."""
+        along, down = (stride_of(offset, var) for var in (self.axis, self.row))
+        if along is None or down is None or not along.is_constant or not down.is_constant:
+            return None
+        step = along.as_int()
+        return step if step and down.as_int() == -step else None
+
+    def _add_diagonals(
+        self, param: str, offset: IndexExpr, step: int, weights: str, mask: Term | None
+    ) -> None:
+        names = self.names
+        start = self.index(offset - (self.axis.expr - self.row.expr) * step)
+        inside = weights if mask is None else f"tl.where({mask.text}, {weights}, 0.0)"
+        first = f"{names['start']} - {names['first']}"
+        low, high = self.index(1 - self.row.extent), self.index(self.axis.extent)
+        pointer = param if start == "0" else f"{param} + ({start})"
+        self.flush(2)
+        line = f"device.add_diagonals({pointer}, {inside}, {first}, {low}, {high}, {step})"
+        self.add(line, depth=2)
 
     def _computed(self, name: Local) -> Value:
         """The coordinate of this name."""
