@@ -138,6 +138,7 @@ class MixtureWriter(PairWriter):
             wide=self.is_wide(),
             shared=self.shared_bytes,
             grouped=self.group is not None,
+            placed=any(place is not None for place in mix.sums),
         )
 
     def _loop(self, head: list[str], partial: bool) -> None:
