@@ -171,6 +171,12 @@ def test_rows_that_heads_share_are_summed_over_them(score: str, transposed: bool
     check_shared(Case(score, (2, 6, 2, 150, 90, 16, 32), transposed=transposed))
 
 
+def test_long_programs_of_shared_rows_begin_first():
+    case = Case("causal", (4, 32, 8, 2048, 2048, 64, 64))
+    text = render_kernel(gradient_kernels(case, grouped=True)[0]).text
+    assert "z = tl.program_id(0) % 32\n    first = (tl.program_id(0) // 32) * XBLOCK" in text
+
+
 def test_offsets_of_64_bits_are_those_of_heads_too(monkeypatch: pytest.MonkeyPatch):
     case = Case("causal", (80, 4096, 1024, 128, 128, 64, 64))
     text = render_kernel(gradient_kernels(case, grouped=True)[0]).text

@@ -334,6 +334,13 @@ class PairWriter:
                 f"{names['z']} = {names['place']} % {batches}",
                 f"{names['first']} = ({blocks} - 1 - {names['place']} // {batches}) * XBLOCK",
             ]
+        elif self.group is not None and self._is_heavier_above():
+            # The heads of a group make programs long: the last to begin should be short ones.
+            batches = self.index(self.batch.extent)
+            lines = [
+                f"{names['z']} = {program} % {batches}",
+                f"{names['first']} = ({program} // {batches}) * XBLOCK",
+            ]
         else:
             block = f"{program} % {blocks}"
             if self._is_heavier_below():
@@ -351,11 +358,20 @@ class PairWriter:
 
     def _is_heavier_below(self) -> bool:
         """Whether later rows see more keys: what takes longest begins first."""
+        seen = self._seen_by_form()
+        return seen.low is None and seen.high is not None
+
+    def _is_heavier_above(self) -> bool:
+        """Whether earlier rows see more keys."""
+        seen = self._seen_by_form()
+        return seen.low is not None and seen.high is None
+
+    def _seen_by_form(self) -> KeyRange:
+        """Which sides of the keys that rows see the masks' forms limit."""
         limits = [key_limits(mask, self.row, self.axis) for mask in self.masks]
         known = [limit for limit in limits if limit is not None]
         writer = self._limits(str)
-        seen = all_of([writer.seen(limit) for limit in known]) if known else EVERY
-        return seen.some.low is None and seen.some.high is not None
+        return all_of([writer.seen(limit) for limit in known]).some if known else EVERY.some
 
     def _limits(self, index: Callable[[IndexExpr], str]) -> LimitWriter:
         first, last = (Var(self.names[end], self.row.extent) for end in ("first", "last"))
