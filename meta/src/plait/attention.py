@@ -50,11 +50,14 @@ def with_kept_attention(joint: JointGraph, stages: Stages, options: CompileOptio
         chosen = _is_on_gpu(joint.program.graph) and not options.is_strict
     if not chosen or ATTENTION_GRADIENTS in options.disabled:
         return joint
+    import torch
+
     from plait_fx_passes import keep_attention
 
+    deterministic = torch.are_deterministic_algorithms_enabled()  # guards compare it
     with stages.stage("partition"):
         started = time.perf_counter()
-        kept = keep_attention(joint, everywhere=True)
+        kept = keep_attention(joint, everywhere=True, deterministic=deterministic)
         seconds = time.perf_counter() - started
     if kept.count or kept.left:
         forms = {"recomputed": kept.count} if kept.count else {}

@@ -127,7 +127,7 @@ def centred(q, k, v):
 @pytest.mark.parametrize(
     ("program", "more", "reason"),
     [
-        (biased, [leaf(H, ROWS, KEYS)], "reads gradients of each score"),
+        (biased, [leaf(B, H, ROWS, KEYS)], "reads gradients of each score"),
         (scores_returned, [], "reads its scores"),
         (centred, [], "of more than one pair|reads its scores"),
         (returned, [], None),

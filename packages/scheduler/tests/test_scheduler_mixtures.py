@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from plait_ir_lowering import Graph, interpret, parse_graph, verify
+from plait_ir_lowering import Graph, interpret, parse_graph, print_graph, verify
 from plait_scheduler import (
     Attend,
     Kernel,
@@ -39,6 +39,7 @@ def gradients(
     between: str = "",
     left: str = "x",
     keys: int = 30,
+    behind: str = "",
 ) -> Graph:
     """Those of queries, keys and values, as they are differentiated."""
     loops = f"i0: 2, i1: 3, i2: {rows}, i3: {keys}"
@@ -68,7 +69,7 @@ def gradients(
     call out aten::bmm.out({left}.view({turned}), q)
   define dq: f32[6, {rows}, {depth}] on cpu
     call out aten::bmm.out(x.view([6, {rows}, {keys}], [{pairs}, {keys}, 1], 0), k)
-  return {returned}
+{behind}  return {returned}
 """)
     verify(graph)
     return graph
@@ -120,6 +121,86 @@ def test_data_tells_which_rows_to_read():
     graph = gradients(DOCUMENTS, rows=260, keys=300)
     assert [len(each.spans) for each in mixes(run(graph))] == [3, 3]
     assert [len(each.spans) for each in mixes(run(graph, attention_spans=False))] == [0, 0]
+
+
+SUMMED = {
+    "rows": "  define rows: f32[2, 3, 20, 1] on cpu\n"
+    "    reduce sum for i0: 2, i1: 3, i2: 20, i3: 1 over r0: 30 = x[i0, i1, i2, r0]\n",
+    "columns": "  define columns: f32[2, 3, 1, 30] on cpu\n"
+    "    reduce sum for i0: 2, i1: 3, i2: 1, i3: 30 over r0: 20 = "
+    "mul(x[i0, i1, r0, i3], f32(2.0))\n",
+    "table": "  define zeros: f32[3, 50] on cpu\n    for i0: 3, i1: 50 = f32(0.0)\n"
+    "  define far: i64[20, 30] on cpu\n"
+    "    for i0: 20, i1: 30 = add(sub(index(i1), index(i0)), i64(20))\n"
+    "  define table: f32[3, 50] on cpu\n    scatter add for w0: 2, w1: 3, w2: 20, w3: 30 at "
+    "zeros[checked(index(w1), 3), checked(far[w2, w3], 50)] = x[w0, w1, w2, w3]\n",
+    "places": "  define none: f32[30] on cpu\n    for i0: 30 = f32(0.0)\n"
+    "  define places: f32[30] on cpu\n    scatter add for w0: 2, w1: 3, w2: 20, w3: 30 at "
+    "none[checked(of[w3], 30)] = x[w0, w1, w2, w3]\n",
+}
+"""Sums over pairs, by the names of their buffers."""
+
+
+@pytest.mark.parametrize("names", [[each] for each in SUMMED] + [list(SUMMED)], ids="-".join)
+def test_pairs_are_summed_beside_products(names: list[str]):
+    text = "".join(SUMMED[name] for name in names)
+    graph = gradients(returned=f"dq, dk, dv, {', '.join(names)}", behind=text)
+    schedule = run(graph)
+    queries, both = sorted(mixes(schedule), key=lambda mix: len(mix.values))
+    assert [len(mix.values) for mix in (both, queries)] == [2, 1]
+    columns = "columns" in names
+    assert both.sums == ((None,) if columns else ())
+    assert len(queries.sums) == len(names) - columns
+    program = print_program(schedule.program)
+    assert "f32[2, 3, 20, 30]" not in program
+    assert ("adding" in program) == bool(names)
+
+
+@pytest.mark.parametrize(("kind", "start"), [("add", 1.0), ("assign", 0.0)])
+def test_other_scatters_of_pairs_stay_as_they_are(kind: str, start: float):
+    text = (
+        SUMMED["table"]
+        .replace("scatter add", f"scatter {kind}")
+        .replace("f32(0.0)", f"f32({start})")
+    )
+    assert not mixes(run(gradients(returned="dq, dk, dv, table", behind=text)))
+
+
+def shared_gradients(*, group: int = 3, name: str = "dk", rows: int = 20) -> Graph:
+    """Those of an attention whose heads share keys and values, which are summed over them."""
+    over = 3 // group
+    sums = "".join(
+        f"  define {one}s: f32[2, {over}, 1, 30, {width}] on cpu\n"
+        f"    reduce sum for i0: 2, i1: {over}, i2: 1, i3: 30, i4: {width} over r0: {group} = "
+        f"to({one}[i0*3 + i1*{group} + r0, i3, i4], f32)\n"
+        f"  define {one}n: bf16[2, {over}, 30, {width}] on cpu\n"
+        f"    for i0: 2, i1: {over}, i2: 30, i3: {width} = to({one}s[i0, i1, 0, i2, i3], bf16)\n"
+        for one, width in (("dk", 8), ("dv", 5))
+    )
+    return gradients(behind=sums, returned=f"dq, {name}n, dvn", rows=rows)
+
+
+def test_rows_that_heads_share_are_summed_over_them():
+    schedule = run(shared_gradients(), min_parallel_points=2)
+    kernels = [k for k in schedule.program.kernels if _is_mixture(k)]
+    (shared,) = (kernel for kernel in kernels if len(kernel.inner) == 2)
+    assert len(kernels) == 2
+    (mix,) = shared.statements
+    assert isinstance(mix, Mix)
+    assert [str(p.dtype) for p in shared.params if p.name in mix.made] == ["bf16"] * 2
+    assert not {"dk", "dv", "dks", "dvs"} & {b.name for b in schedule.program.buffers}
+
+
+def test_few_programs_sum_over_heads_afterwards():
+    schedule = run(shared_gradients(), min_parallel_points=3)
+    assert all(len(k.inner) == 1 for k in schedule.program.kernels if _is_mixture(k))
+
+
+def test_what_else_reads_rows_of_each_head_keeps_them():
+    graph = shared_gradients()
+    graph = parse_graph(print_graph(graph).replace("return dq", "return dk, dq"))
+    schedule = run(graph, min_parallel_points=1)
+    assert all(len(k.inner) == 1 for k in schedule.program.kernels if _is_mixture(k))
 
 
 @pytest.mark.parametrize(

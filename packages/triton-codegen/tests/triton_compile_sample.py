@@ -142,6 +142,12 @@ for _name, _case in {
 }.items():
     for _of, _kernel in zip(("keys", "queries"), gradient_kernels(_case), strict=True):
         SAMPLE[f"gradients of {_of}, {_name}"] = _kernel
+for _length, _form in {64: "", 128: ", rows of 128"}.items():
+    _case = Case("causal", (4, 32, 8, 2048, 2048, _length, _length))
+    SAMPLE[f"gradients of shared keys{_form}"] = gradient_kernels(_case, grouped=True)[0]
+    for _sums in ("rows", "distances", "pairs"):
+        _kernel = gradient_kernels(_case, (_sums,))[1]
+        SAMPLE[f"gradients of queries, sums of {_sums}{_form}"] = _kernel
 
 TENSOR_CORES = ("wgmma.mma_async", "mma.sync", "tcgen05.mma")
 """Instructions that multiply matrices."""

@@ -33,6 +33,7 @@ from plait_ir_lowering.ir.graph import (
     Scatter,
     Sort,
     TensorRef,
+    place_name,
     product_name,
 )
 from plait_ir_lowering.ir.index import IndexExpr, Quotient, Remainder, Var
@@ -260,7 +261,7 @@ class _Run:
 
     def mixture(self, body: Mixture) -> list[Tensor]:
         """All products and weights at once."""
-        shape = [var.extent.as_int() for var in (*body.ranges, body.axis)]
+        shape = [var.extent.as_int() for var in body.domain]
         computed = body.weights.dtype
         wide = to_torch_dtype(computed)
 
@@ -271,12 +272,33 @@ class _Run:
             Local(product_name(number), computed): (matrices(a) @ matrices(b)).reshape(shape)
             for number, (a, b) in enumerate(body.factors)
         }
-        mixed = []
-        for weight, ref in zip(components(body.weights), body.values, strict=True):
+        parts, places = body.parts
+        weights = [self.at_all(part, body.domain, products) for part in parts]
+        group = 1 if body.group is None else body.group.extent.as_int()
+        mixed: list[Tensor] = []
+        for weight, ref in zip(weights, body.values, strict=False):
             values = matrices(ref)
-            weights = self.at_all(weight, (*body.ranges, body.axis), products)
-            mixed.append(weights.reshape(values.shape[0], -1, values.shape[1]) @ values)
+            rows = weight.reshape(values.shape[0], shape[-2], values.shape[1]) @ values
+            mixed.append(rows.reshape(-1, group, *rows.shape[1:]).sum(1))
+        known: dict[Value, Tensor] = {
+            Local(place_name(number), place.dtype): self.at_all(place, body.domain)
+            for number, place in enumerate(places)
+        }
+        for weight, place in zip(weights[len(body.values) :], body.sums, strict=True):
+            mixed.append(self._added(weight, place, body, known))
         return mixed
+
+    def _added(
+        self, weight: Tensor, place: Load | None, body: Mixture, known: Mapping[Value, Tensor]
+    ) -> Tensor:
+        """The sums of weights: of rows, or into the places that `place` names."""
+        if place is None:
+            rows = weight.sum(-1)
+            return rows if body.group is None else rows.sum(-2)
+        start = self.tensors[place.buffer]
+        roots = (at if isinstance(at, Value) else IndexValue(at) for at in place.index)
+        index = [self.at_all(at, body.domain, known).flatten() for at in roots]
+        return start.index_put(tuple(index), weight.flatten(), accumulate=True)
 
     def _joined(self, root: Value, known: dict[Local, Tensor]) -> Tensor:
         """A value of locals alone."""

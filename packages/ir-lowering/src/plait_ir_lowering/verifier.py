@@ -221,13 +221,18 @@ class _Checker:
     def _check_mixture(self, definition: Definition, body: Mixture) -> None:
         for ref in body.refs:
             self.check_ref(ref, definition)
-        domain = (*body.ranges, body.axis)
-        self._check_names(definition, domain)
+        self._check_names(definition, body.domain)
         self.require(mixture_problem(definition, body, self.known), definition)
-        for weight in components(body.weights):
-            names = [product_name(number) for number in range(len(body.factors))]
+        weights, places = body.parts
+        names = [product_name(number) for number in range(len(body.factors))]
+        for weight in weights:
             known = [Local(name, weight.dtype) for name in names]
-            self._check_value(definition, weight, domain, weight.dtype, known)
+            self._check_value(definition, weight, body.domain, weight.dtype, known)
+        for place in places:
+            self._check_value(definition, place, body.domain, DType.i64)
+        for load in body.sums:
+            if load is not None:  # within bounds as a load would have to
+                self._check_load(definition, load, set(body.domain), False)
         for load in body.spans:
             self._check_value(definition, load, body.ranges, DType.i32)
 

@@ -11,11 +11,12 @@ from plait_ir_lowering.ir.graph import (
     Definition,
     Mixture,
     TensorRef,
+    place_name,
     score_dtype,
 )
 from plait_ir_lowering.ir.index import IndexExpr
 from plait_ir_lowering.ir.index_queries import product
-from plait_ir_lowering.ir.values import components
+from plait_ir_lowering.ir.values import Local
 
 
 def attention_problem(
@@ -60,11 +61,14 @@ def mixture_problem(
     definition: Definition, body: Mixture, known: Mapping[str, Buffer]
 ) -> str | None:
     """What is wrong with the shapes and element types of a mixture, or None."""
-    weights = components(body.weights)
+    weights, places = body.parts
     if not body.ranges or not body.factors:
         return "a mixture has rows, and weights of products"
-    if not len(definition.buffers) == len(body.values) == len(weights):
-        return "a mixture has values and weights for each buffer"
+    if not len(definition.buffers) == len(body.values) + len(body.sums) == len(weights):
+        return "a mixture has values or a sum, and weights, for each buffer"
+    named = [at.name for load in body.sums if load for at in load.index if isinstance(at, Local)]
+    if named != [place_name(number) for number in range(len(places))]:
+        return "a mixture adds to places that it computes, each named once"
     if any(ref.dtype is not None for ref in body.refs):
         return "a mixture reads elements as another type"
     if len(body.spans) not in (0, 3):
@@ -75,21 +79,31 @@ def mixture_problem(
     if any(score_dtype(known[ref.buffer].dtype) is not computed for ref in body.refs):
         return f"a mixture with weights of {computed} multiplies tensors of another type"
     every = [_size(ref, known) for ref in body.refs]
-    every += [buffer.layout.size for buffer in definition.buffers]
+    every += [buffer.layout.size for buffer in definition.buffers[: len(body.values)]]
     if any(len(size) < 3 for size in every):
         return "a mixture reads and gives batches of matrices"
     *batches, row = body.ranges
-    batch = product([var.extent for var in batches])
+    given = product([var.extent for var in batches])
+    batch = given if body.group is None else given * body.group.extent
     for left, right in body.factors:
         first, second = (_matrices(_size(ref, known)) for ref in (left, right))
         if first[:2] != (batch, row.extent) or second != (batch, first[2], body.axis.extent):
             return "factors of a mixture have other sizes than its loops, or than each other"
-    for ref, buffer in zip(body.values, definition.buffers, strict=True):
+    for ref, buffer in zip(body.values, definition.buffers, strict=False):
         mixed, made = _matrices(_size(ref, known)), _matrices(buffer.layout.size)
-        if mixed[:2] != (batch, body.axis.extent) or made != (batch, row.extent, mixed[2]):
+        if mixed[:2] != (batch, body.axis.extent) or made != (given, row.extent, mixed[2]):
             return f"values of a mixture have another shape than its loops, or than {buffer.name}"
         if not buffer.dtype.is_float:
             return f"a mixture gives {buffer.dtype}"
+    for place, buffer in zip(body.sums, definition.buffers[len(body.values) :], strict=True):
+        if buffer.dtype is not computed:
+            return f"sums of weights of {computed} in {buffer.dtype}"
+        if place is not None:
+            start = known.get(place.buffer)
+            if start is None or (start.dtype, start.layout) != (buffer.dtype, buffer.layout):
+                return f"{buffer.name} does not lie in memory as {place.buffer}"
+        elif not buffer.layout.is_row_major or buffer.layout.numel is not given * row.extent:
+            return f"{buffer.name} is not dense, with one element for each row"
     return None
 
 

@@ -15,7 +15,7 @@ from plait_scheduler.attention_masks import (
     without_masks,
 )
 from plait_scheduler.decisions import Decision, DecisionKind, explain
-from plait_scheduler.domains import batch_offset
+from plait_scheduler.domains import are_apart, batch_offset
 from plait_scheduler.errors import ProgramError, ProgramSyntaxError
 from plait_scheduler.grouped_products import GROUPED, Groups, without_groups
 from plait_scheduler.memory import ArenaPlan, Lifetime, MemoryReport, memory_report, plan_arena
@@ -138,6 +138,7 @@ __all__ = [
     "Storage",
     "Store",
     "__version__",
+    "are_apart",
     "batch_offset",
     "device_limits",
     "estimate",

@@ -301,6 +301,10 @@ class _Assembly:
         made = [buffer.name for buffer in definition.buffers]
         for each in made:
             self._store(each)
+        if isinstance(body, Mixture):
+            for each, place in zip(made[len(body.values) :], body.sums, strict=True):
+                if place is not None:
+                    self._take_over(place.buffer, each)
         if points(body.ranges) is as_index(0):
             return made, None
         built = attention_kernel(body, made, self.buffers)

@@ -29,7 +29,6 @@ from plait_ir_lowering import (
     as_index,
     atoms,
     bounds,
-    components,
     post_order,
     rewrite,
     stride_of,
@@ -85,9 +84,9 @@ def conditions_of(weight: Value) -> tuple[Value, ...]:
     return ()
 
 
-def shared_conditions(weights: Value) -> tuple[Value, ...]:
+def shared_conditions(weights: Sequence[Value]) -> tuple[Value, ...]:
     """Conditions without which all weights of a mixture are 0."""
-    first, *others = (conditions_of(weight) for weight in components(weights))
+    first, *others = map(conditions_of, weights)
     return tuple(mask for mask in first if all(mask in other for other in others))
 
 

@@ -205,6 +205,28 @@ def mixed_radix(number: IndexExpr, domain: Sequence[Var]) -> list[tuple[Var, int
     return strides
 
 
+def are_apart(domain: Sequence[Var], free: Sequence[tuple[IndexExpr, IndexExpr]]) -> bool:
+    """Whether coordinates, given with the sizes of their dimensions, differ between all points."""
+    # What also depends on other points tells nothing of these.
+    told = [
+        (at, size)
+        for at, size in free
+        if all(atom in domain for atom in _variables(at) if isinstance(atom, Var))
+    ]
+    own = [at for at, _ in told]
+    left = [v for v in domain if v.expr.terms and not any(at is v.expr for at in own)]
+    if not left:
+        return True
+    number = position(own, [size for _, size in told])
+    # Where the first point writes to is the same for all.
+    number = number - substitute(number, {var: as_index(0) for var in domain})
+    if points(domain) is as_index(0):
+        return True
+    split, renamed = split_variables([number], domain)
+    strides = mixed_radix(move(number, renamed) if renamed else number, split)
+    return strides is not None and {var for var, _ in strides} == {v for v in split if v.expr.terms}
+
+
 def is_bijection(number: IndexExpr, domain: Sequence[Var]) -> bool:
     """True where `number` certainly takes each value from 0 to the last point once."""
     return _is_bijection(number, tuple(domain))

@@ -130,12 +130,20 @@ def _moved_plain(index: Sequence[IndexExpr | Value], mapping: Substitution) -> l
     return [move(at, mapping) if isinstance(at, IndexExpr) else as_index(0) for at in index]
 
 
+def _moved_locals(
+    index: Sequence[IndexExpr | Value], mapping: Substitution
+) -> list[IndexExpr | Value]:
+    """Coordinates in other variables; computed ones have names."""
+    return [move(at, mapping) if isinstance(at, IndexExpr) else at for at in index]
+
+
 def attention_kernel(
     body: Attention | Mixture, made: Sequence[str], buffers: dict[str, Buffer]
 ) -> BuiltKernel:
     """The kernel of an attention, or of a mixture, that is stored to the buffers `made`."""
-    own: Substitution = {var: var.expr for var in (*body.ranges, body.axis)}
-    loops = canonical(Loops(body.ranges, (body.axis,), own), keep_inner=True)
+    inner = body.summed if isinstance(body, Mixture) else (body.axis,)
+    own: Substitution = {var: var.expr for var in (*body.ranges, *inner)}
+    loops = canonical(Loops(body.ranges, inner, own), keep_inner=True)
 
     def moved(value: Value) -> Value:
         return rewrite(value, lambda _: None, lambda expr: move(expr, loops.values))
@@ -148,7 +156,11 @@ def attention_kernel(
         sums = made[1] if len(made) > 1 else None
         statement = Attend(made[0], *body.refs, body.zeros, moved(body.score), spans, sums)
     else:
-        statement = Mix(tuple(made), body.factors, body.values, moved(body.weights), spans)
+        added = tuple(
+            at and Load(name, _moved_locals(at.index, loops.values), at.dtype)
+            for name, at in zip(made[len(body.values) :], body.sums, strict=True)
+        )
+        statement = Mix(tuple(made), body.factors, body.values, moved(body.weights), spans, added)
     return _with_positional_params([statement], loops, buffers)
 
 
@@ -280,6 +292,9 @@ def _with_positional_params(
             for name in (*(ref.buffer for ref in statement.refs), *statement.made):
                 order.setdefault(name, f"p{len(order)}")
             written |= dict.fromkeys(statement.made, Access.WRITE)
+        if isinstance(statement, Mix):
+            combined = [name for name, place in statement.added if place is not None]
+            written |= dict.fromkeys(combined, Access.READ_WRITE)
         read = statement.spans if isinstance(statement, Attend | Mix) else ()
         for load in loads_of([statement.value, *read]):
             order.setdefault(load.buffer, f"p{len(order)}")
@@ -334,6 +349,9 @@ def _symbols(params: Sequence[Param], loops: Loops, statements: Sequence[Stateme
         visit(expressions_in(statement.value))
         if isinstance(statement, Store):
             visit(statement.plain_index)
+        if isinstance(statement, Mix):
+            places = (at for load in statement.sums if load is not None for at in load.index)
+            visit(at for at in places if isinstance(at, IndexExpr))
         if isinstance(statement, Attend | Mix):
             for view in (ref.view for ref in statement.refs if ref.view is not None):
                 visit([*view.size, *view.stride, view.offset])

@@ -210,6 +210,7 @@ def reads_of(definition: Definition) -> list[str]:
     if isinstance(body, Attention | Mixture):
         value = body.score if isinstance(body, Attention) else body.weights
         loaded = [*buffers_in(value), *(load.buffer for load in body.spans)]
+        loaded += body.targets if isinstance(body, Mixture) else ()
         return list(dict.fromkeys([*(ref.buffer for ref in body.refs), *loaded]))
     return list(dict.fromkeys([body.target, *(load.buffer for load in loads_of(body.roots))]))
 

@@ -212,9 +212,10 @@ class Attend:
 class Mix:
     """Writes rows of tensors, summed along the inner domain with weights computed of products.
 
-    All is as in `plait_ir_lowering.Mixture`: the outer variables are its ranges, the inner one its
-    axis, `value` is its weights; the tensors and `made` name parameters. It is the only statement
-    of its kernel.
+    All is as in `plait_ir_lowering.Mixture`: the outer variables are its ranges, the inner ones its
+    group, if it has one, and its axis; `value` is its weights; the tensors and `made` name
+    parameters. Those of `sums` that name places are read and written. It is the only statement of
+    its kernel.
     """
 
     made: tuple[str, ...]
@@ -222,6 +223,19 @@ class Mix:
     values: tuple[TensorRef, ...]
     value: Value
     spans: tuple[Load, ...] = ()
+    sums: tuple[Load | None, ...] = ()
+
+    @property
+    def added(self) -> tuple[tuple[str, Load | None], ...]:
+        """The parameters that get sums of weights alone, each with the place of each point, or
+        None for sums of rows."""
+        return tuple(zip(self.made[len(self.values) :], self.sums, strict=True))
+
+    @property
+    def parts(self) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+        """The weights, and the computed coordinates."""
+        every = components(self.value)
+        return every[: len(self.made)], every[len(self.made) :]
 
     @property
     def refs(self) -> tuple[TensorRef, ...]:
@@ -240,6 +254,7 @@ class Mix:
             tuple(map(ref, self.values)),
             value,
             tuple(Load(names[s.buffer], s.index, s.dtype) for s in self.spans),
+            tuple(at and Load(names[at.buffer], at.index, at.dtype) for at in self.sums),
         )
 
 

@@ -407,6 +407,28 @@ def row_argmin(value, position):
 
 
 @triton.jit
+def add_diagonals(pointer, weights, first, low, high, step: tl.constexpr):
+    """Add the sum of each diagonal of a block to what is at `pointer`, `step` elements further for
+    each place that its columns are ahead of its rows: at `first` those of the block's first
+    element are, and from `low` on and below `high` any.
+
+    A block of R by C has R + C - 1 diagonals. With each row turned around by its number, all
+    elements of a column are of the same one, or of one that is a multiple of C away.
+    """
+    rows: tl.constexpr = weights.shape[0]
+    columns: tl.constexpr = weights.shape[1]
+    turns: tl.constexpr = (rows + columns - 2) // columns + 1
+    lane = tl.arange(0, columns)
+    place = lane[None, :] + tl.arange(0, rows)[:, None]
+    turned = tl.gather(weights, place % columns, 1)
+    for turn in tl.static_range(turns):
+        part = tl.sum(tl.where(place // columns == turn, turned, 0.0), 0)
+        ahead = first + lane - columns * turn
+        inside = (ahead >= low) & (ahead < high)
+        tl.atomic_add(pointer + ahead * step, part, inside, sem="relaxed")
+
+
+@triton.jit
 def heavy_and_light(program, programs):
     """The place of a program in an order from the most work to the least: of the first half as they
     come, of the second from the end. Programs that share a processor, which come one after another

@@ -8,8 +8,9 @@ the product of the result and its gradient, rather than that of weights and thei
 *FlashAttention*, 2022). All else is as differentiated: the gradient of a score function is what
 autograd makes of it.
 
-Schedulers find such products and compute them block by block. Where a gradient is asked of what the
-score function captures, something else reads all pairs, and nothing is gained.
+Schedulers find such products and compute them block by block, and beside them the sums over pairs
+that are the gradients of what a score function captures (`pair_sums.py`). Where something else
+reads what is computed for all pairs, nothing is gained.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from plait_fx_passes.layouts import same_strides
 from plait_fx_passes.record.interpreter import fake_mode_of
 from plait_fx_passes.training.costs import Kind, recompute_cost
 from plait_fx_passes.training.joint_graph import JointGraph
+from plait_fx_passes.training.pair_sums import PairSum, pair_sums, write_sum
 from plait_fx_passes.training.reading import ancestors
 from plait_fx_passes.verifier import recompute
 from plait_utils import dataclass
@@ -61,13 +63,16 @@ class KeptAttention:
     left: tuple[tuple[str, str | None], ...]
 
 
-def keep_attention(joint: JointGraph, *, everywhere: bool = False) -> KeptAttention:
+def keep_attention(
+    joint: JointGraph, *, everywhere: bool = False, deterministic: bool = False
+) -> KeptAttention:
     """Let the backward of attention compute its scores again.
 
     Args:
         joint: forward and backward in one graph, which is not changed.
         everywhere: also where less is saved and more computed: on CPUs, which have no kernels for
             what the backward then computes, and in float32, of which products are faster.
+        deterministic: leave attention of which pairs are added to computed places, in any order.
     """
     if not any(_is_softmax(node) for node in joint.graph.nodes):
         return KeptAttention(joint, 0, ())
@@ -84,7 +89,7 @@ def keep_attention(joint: JointGraph, *, everywhere: bool = False) -> KeptAttent
             attention = _attention(node, late)
             if attention is None:
                 continue
-            attention.check(everywhere)
+            attention.check(everywhere, deterministic)
         except _LeftError as reason:
             left.append((str(reason), node.meta.get("source_line")))
         else:
@@ -135,12 +140,16 @@ class _Attention:
     """Those of the backward that multiply what is computed for pairs, as their first factor."""
     turned: tuple[fx.Node, ...]
     """Those that do as their second one."""
+    summed: tuple[PairSum, ...]
+    """Sums of what is computed for pairs."""
     late: frozenset[fx.Node]
     """What the backward computes of all this."""
 
-    def check(self, everywhere: bool) -> None:
+    def check(self, everywhere: bool, deterministic: bool) -> None:
         """Raise _LeftError where there is no kernel for it, or none that is faster."""
         value = self.product.meta["val"]
+        if deterministic and any(each.is_placed for each in self.summed):
+            raise _LeftError("gradients of scores are added up in any order")
         if self.result.meta["val"].dtype is torch.float32 and not everywhere:
             raise _LeftError("products of float32 are faster than kernels of its gradients")
         if value.dtype is not torch.float32:
@@ -179,7 +188,7 @@ def _attention(softmax: fx.Node, late: set[fx.Node]) -> _Attention | None:
     sums = _sums(used)
     gradient = _gradient(sums, weights, result)
     changed = {*inner, *weights}
-    pairs = _pairs(changed, late, gradient[1], sums)
+    pairs, summed = _pairs(changed, late, gradient[1], sums)
     readers = sorted({user for node in pairs for user in node.users if user in late}, key=str)
     readers = [node for node in readers if node.target is aten.bmm.default]
     turned = tuple(node for node in readers if node.args[1] in pairs)
@@ -197,6 +206,7 @@ def _attention(softmax: fx.Node, late: set[fx.Node]) -> _Attention | None:
         gradient[0],
         products,
         turned,
+        summed,
         frozenset(late),
     )
 
@@ -344,12 +354,13 @@ def _untransposed(node: object) -> object:
 
 def _pairs(
     changed: set[fx.Node], late: set[fx.Node], gradient: fx.Node, sums: fx.Node
-) -> set[fx.Node]:
-    """What the backward computes for each pair, and `changed`. Raises _LeftError where anything but
-    products reads it."""
+) -> tuple[set[fx.Node], tuple[PairSum, ...]]:
+    """What the backward computes for each pair, and `changed`; and the sums of it. Raises
+    _LeftError where anything but products and sums reads it."""
     sizes = gradient.meta["val"].shape[-2:]
     shapes = [tuple(sizes), (sizes[1], sizes[0])]
     found = {*changed, gradient}
+    summed: dict[PairSum, None] = {}
     waiting = [user for node in found for user in node.users if user in late]
     while waiting:
         node = waiting.pop()
@@ -358,13 +369,27 @@ def _pairs(
         value = node.meta.get("val")
         is_same = isinstance(value, torch.Tensor) and tuple(value.shape[-2:]) in shapes
         is_view = node.target in (*_VIEWS, aten.permute.default)
-        if not is_same or not (is_view or recompute_cost(node).kind is Kind.CHEAP):
+        if is_same and (is_view or recompute_cost(node).kind is Kind.CHEAP):
+            found.add(node)
+            waiting += node.users
+            continue
+        begun = _summed(node, found, tuple(sizes))
+        if begun is None:
             line = node.meta.get("source_line")
             where = f" ({line})" if line else ""
             raise _LeftError(f"{node.target} reads gradients of each score{where}")
-        found.add(node)
-        waiting += node.users
-    return found
+        summed |= dict.fromkeys(begun)
+    return found, tuple(summed)
+
+
+def _summed(
+    reader: fx.Node, pairs: set[fx.Node], sizes: tuple[object, ...]
+) -> tuple[PairSum, ...] | None:
+    """The sums of pairs that a reader begins; None where it is nothing of that."""
+    read = [node for node in reader.all_input_nodes if node in pairs]
+    if len(read) != 1 or tuple(read[0].meta["val"].shape[-2:]) != sizes:
+        return None
+    return pair_sums(read[0], reader, pairs)
 
 
 def _numel(node: fx.Node) -> object:
@@ -408,6 +433,8 @@ def _rewrite(attention: _Attention) -> None:
     _sum_results(attention, mode)
     for product in attention.turned:
         _with_pairs_first(product, mode)
+    for each in attention.summed:
+        _sum_last(each, mode)
 
 
 def _row_sums(attention: _Attention, mode: FakeTensorMode) -> fx.Node:
@@ -474,6 +501,17 @@ def _with_pairs_first(product: fx.Node, mode: FakeTensorMode) -> None:
     product.replace_all_uses_with(found)
     _drop(product)
     _lay_out(found, mode)
+
+
+def _sum_last(found: PairSum, mode: FakeTensorMode) -> None:
+    """Let a sum of pairs come behind what is done to its terms."""
+    end = found.end
+    made = write_sum(found, _Writer(end, mode))
+    end.replace_all_uses_with(made)
+    strides = same_strides(end.meta["val"], made.meta["val"])
+    _drop(end)
+    if not strides:
+        _lay_out(made, mode)
 
 
 def _lay_out(start: fx.Node, mode: FakeTensorMode) -> None:

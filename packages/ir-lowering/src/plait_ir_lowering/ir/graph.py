@@ -20,7 +20,7 @@ from typing import TypeAlias
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.index import ZERO, IndexExpr, Var, as_index
 from plait_ir_lowering.ir.ops import ReductionKind, ScatterKind
-from plait_ir_lowering.ir.values import Load, Value
+from plait_ir_lowering.ir.values import Load, Value, components
 from plait_utils import dataclass
 
 
@@ -263,6 +263,11 @@ def product_name(number: int) -> str:
     return f"product{number}"
 
 
+def place_name(number: int) -> str:
+    """The name, where a mixture adds to computed places, of the coordinate of this number."""
+    return f"place{number}"
+
+
 @dataclass(frozen=True, slots=True)
 class Mixture:
     """Rows of tensors, summed along `axis` with weights that are computed of products: what the
@@ -273,6 +278,15 @@ class Mixture:
     %product0, %product1 and so on: of a row of the first and a column of the second. Each buffer
     `[*Z, M, E]` is the sum of one of `values` `[*Z, N, E]`, weighted by the value of `weights` at
     the same place (a pack, or one alone). Leading sizes Z are as in an `Attention`.
+
+    With a `group`, the last of the batches Z of factors and values, rows are summed over that, too:
+    it is none of the `ranges`, and buffers have no part for each of its points.
+
+    `sums` have no values: they are sums of weights alone, one for each buffer behind those of
+    values, in the type of weights. One that is None has the sum along the axis, in a dense buffer
+    with one element for each row. Any other names the place of each point in a tensor of zeros, in
+    whose memory a scheduler computes as that of a `Scatter`: the weight there is added. Coordinates
+    that are computed are %place0 and so on, i64 values behind the weights in the pack.
 
     Products, weights and sums have the element type of the scores of such factors (`score_dtype`).
     Weights may be rounded to the type of the values that they multiply. Backends may leave out
@@ -286,11 +300,36 @@ class Mixture:
     weights: Value
     spans: tuple[Load, ...] = ()
     """As in an `Attention`, where weights are 0."""
+    group: Var | None = None
+    sums: tuple[Load | None, ...] = ()
 
     @property
     def refs(self) -> tuple[TensorRef, ...]:
         """The tensors that it multiplies."""
         return (*(ref for pair in self.factors for ref in pair), *self.values)
+
+    @property
+    def summed(self) -> tuple[Var, ...]:
+        """The variables over which rows are summed."""
+        return (self.axis,) if self.group is None else (self.group, self.axis)
+
+    @property
+    def domain(self) -> tuple[Var, ...]:
+        """All variables, in the order of elements of products."""
+        *batches, row = self.ranges
+        group = () if self.group is None else (self.group,)
+        return (*batches, *group, row, self.axis)
+
+    @property
+    def parts(self) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+        """The weights, and the computed coordinates."""
+        every, count = components(self.weights), len(self.values) + len(self.sums)
+        return every[:count], every[count:]
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """What buffers start from."""
+        return tuple(place.buffer for place in self.sums if place is not None)
 
 
 ExternArg: TypeAlias = (

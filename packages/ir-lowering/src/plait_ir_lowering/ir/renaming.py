@@ -51,6 +51,10 @@ def renamed_body(body: Body, names: Mapping[str, str]) -> Body:
                 values=tuple(renamed_ref(ref, names) for ref in body.values),
                 weights=renamed(body.weights, names),
                 spans=tuple(Load(names[s.buffer], s.index, s.dtype) for s in body.spans),
+                sums=tuple(
+                    None if at is None else Load(names[at.buffer], at.index, at.dtype)
+                    for at in body.sums
+                ),
             )
         case ExternCall(op, overload, args, out_variant):
             moved = tuple(_renamed_argument(arg, names) for arg in args)

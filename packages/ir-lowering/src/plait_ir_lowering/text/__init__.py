@@ -6,6 +6,7 @@ from plait_ir_lowering.text.print_values import (
     print_argument,
     print_layout,
     print_origin,
+    print_sums,
     print_value,
 )
 from plait_ir_lowering.text.sizes import parse_size, print_size
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         parse_origin,
         parse_output,
         parse_refs,
+        parse_sums,
         split_commas,
     )
 else:
@@ -41,6 +43,8 @@ else:
                 "parse_origin",
                 "parse_output",
                 "parse_refs",
+                "parse_sums",
+                "parse_sums",
                 "split_commas",
             ),
         },
@@ -57,11 +61,13 @@ __all__ = [
     "parse_output",
     "parse_refs",
     "parse_size",
+    "parse_sums",
     "print_argument",
     "print_graph",
     "print_layout",
     "print_origin",
     "print_size",
+    "print_sums",
     "print_value",
     "split_commas",
 ]

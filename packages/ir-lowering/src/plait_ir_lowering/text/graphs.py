@@ -61,12 +61,14 @@ from plait_ir_lowering.text.parse_values import (
     parse_origin,
     parse_output,
     parse_refs,
+    parse_sums,
     split_commas,
 )
 from plait_ir_lowering.text.print_values import (
     print_argument,
     print_layout,
     print_origin,
+    print_sums,
     print_value,
     print_values,
 )
@@ -148,10 +150,13 @@ def _mixture(body: Mixture) -> Iterator[str]:
     yield from shared
     factors = ", ".join(f"{print_argument(a)} @ {print_argument(b)}" for a, b in body.factors)
     values = ", ".join(print_argument(ref) for ref in body.values)
+    of = f" of {values}" if values else ""
+    adding = print_sums(body.sums)
     spans = ", ".join(print_value(load)[1] for load in body.spans)
     within = f" within {spans}" if spans else ""
-    domain = _domain((*body.ranges, body.axis))
-    yield f"mixture {body.axis.name} for {domain} by {factors} of {values}{within} = {text}"
+    domain = _domain((*body.ranges, *body.summed))
+    summed = ", ".join(var.name for var in body.summed)
+    yield f"mixture {summed} for {domain} by {factors}{of}{adding}{within} = {text}"
 
 
 def _scan(body: Scan) -> Iterator[str]:
@@ -359,24 +364,27 @@ class _GraphReader:
         return Attention(tuple(ranges), axis, queries, keys, weighted, score, zeros, spans)
 
     def _mixture(self, shared: Sequence[tuple[str, str]], head: str, value: str) -> Mixture:
-        found = re.fullmatch(r"\S+ for (.+) by (.+) of (.+?)(?: within (.+))?", head)
+        form = r"(.+?) for (.+?) by (.+?)(?: of (.+?))?(?: adding (.+?))?(?: within (.+))?"
+        found = re.fullmatch(form, head)
         if found is None:
             raise ValueError(f"{head!r} is not a mixture")
-        *ranges, axis = self._domain(found[1])
-        factors, mixed = parse_factors(found[2], self.index), parse_refs(found[3], self.index)
-        values = self._reader((*ranges, axis))
+        *ranges, axis = domain = self._domain(found[2])
+        group = ranges.pop() if len(split_commas(found[1])) > 1 else None
+        factors, mixed = parse_factors(found[3], self.index), parse_refs(found[4] or "", self.index)
+        values = self._reader(domain)
         for number, (left, _) in enumerate(factors):
             of = score_dtype(self.buffers[left.buffer].dtype)
             values.dtypes[product_name(number)] = of
         for name, part in shared:
             values.parts[name] = values.parse(part)
         weights = values.parse(value)
+        sums = parse_sums(found[5] or "", values)
         spans = tuple(
             load
-            for part in split_commas(found[4] or "")
+            for part in split_commas(found[6] or "")
             if isinstance(load := values.parse(part), Load)
         )
-        return Mixture(tuple(ranges), axis, factors, mixed, weights, spans)
+        return Mixture(tuple(ranges), axis, factors, mixed, weights, spans, group, sums)
 
     def _domain(self, text: str) -> tuple[Var, ...]:
         found: list[Var] = []

@@ -22,6 +22,7 @@ from plait_ir_lowering.ir.graph import (
     Origin,
     OutputRef,
     TensorRef,
+    place_name,
 )
 from plait_ir_lowering.ir.index import IndexExpr, Sym, Var, as_index
 from plait_ir_lowering.ir.ops import OPS
@@ -213,6 +214,18 @@ def parse_factors(text: str, index: IndexReader) -> tuple[tuple[TensorRef, Tenso
         if len(pair) != 2:
             raise ValueError(f"{part!r} is not a product")
         found.append((pair[0], pair[1]))
+    return tuple(found)
+
+
+def parse_sums(text: str, values: ValueReader) -> tuple[Load | None, ...]:
+    """Where a mixture adds weights. Raises ValueError for anything else."""
+    values.dtypes |= {place_name(number): DType.i64 for number in range(text.count("%"))}
+    found: list[Load | None] = []
+    for part in split_commas(text):
+        place = None if part == "rows" else values.parse(part)
+        if not isinstance(place, Load | None):
+            raise ValueError(f"{part!r} is not a place in a buffer")
+        found.append(place)
     return tuple(found)
 
 

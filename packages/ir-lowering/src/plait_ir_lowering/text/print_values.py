@@ -136,6 +136,12 @@ def print_argument(arg: ExternArg | OutputRef) -> str:
     return repr(arg)
 
 
+def print_sums(sums: Sequence[Load | None]) -> str:
+    """Where a mixture adds weights, after what it multiplies; "" if nowhere."""
+    shown = ", ".join("rows" if each is None else print_value(each)[1] for each in sums)
+    return f" adding {shown}" if shown else ""
+
+
 def _view(buffer: str, view: Layout | None, dtype: DType | None) -> str:
     parts: list[str] = []
     if view is not None:

@@ -7,16 +7,20 @@ from collections.abc import Sequence
 from plait_ir_lowering import (
     SCORE,
     DType,
+    IndexExpr,
     Layout,
     Load,
     Local,
     Op,
     ReductionKind,
+    ScatterKind,
     TensorRef,
     Value,
     Var,
+    as_index,
     carried,
     components,
+    place_name,
     product_name,
 )
 from plait_scheduler.program import (
@@ -138,6 +142,10 @@ def _attend(attend: Attend, kernel: Kernel, writer: ValueWriter) -> list[str]:
 def _mix(mix: Mix, kernel: Kernel, writer: ValueWriter) -> list[str]:
     """Lines that compute all products and weights at once."""
     wide, sizes = TORCH_DTYPES[mix.value.dtype], _sizes(kernel.outer + kernel.inner)
+    *batches, row = kernel.outer
+    *group, axis = kernel.inner
+    given = _sizes((*batches, *group, row, axis))
+    turned = ".movedim(-3, -2)" if group else ""
 
     def matrices(ref: TensorRef) -> str:
         layout = ref.view or writer.params[ref.buffer].layout
@@ -147,19 +155,55 @@ def _mix(mix: Mix, kernel: Kernel, writer: ValueWriter) -> list[str]:
     lines: list[str] = []
     for number, (left, right) in enumerate(mix.factors):
         product = f"{matrices(left)} @ {matrices(right)}"
-        lines.append(f"{product_name(number)} = ({product}).reshape{sizes}")
-    parts = zip(mix.made, mix.values, components(mix.value), strict=True)
-    for param, ref, weight in parts:
-        text = writer.write(weight)
-        lines += [*writer.lines, f"values = {matrices(ref)}"]
+        lines.append(f"{product_name(number)} = ({product}).reshape{given}{turned}")
+    weights, places = mix.parts
+    named = [f"part{number}" for number in range(len(weights))]
+    named += [place_name(number) for number in range(len(places))]
+    for name, part in zip(named, (*weights, *places), strict=True):
+        text = writer.write(part)
+        lines += [*writer.lines, f"{name} = ({text}).expand{sizes}"]
         writer.lines.clear()
-        lines.append(
-            f"weights = ({text}).expand{sizes}.reshape(values.shape[0], -1, values.shape[1])"
-        )
+    for number, (param, ref) in enumerate(zip(mix.made, mix.values, strict=False)):
         layout = writer.params[param].layout
-        mixed = f"(weights @ values).reshape({_shape(layout)})"
-        lines.append(f"{_strided(param, layout)}.copy_({mixed})")
+        shape = "values.shape[0], -1, values.shape[1]"
+        mixed = f"part{number}{turned}.reshape({shape}) @ values"
+        if group:
+            mixed = f"({mixed}).unflatten(0, (-1, {group[0].extent})).sum(1)"
+        lines += [
+            f"values = {matrices(ref)}",
+            f"{_strided(param, layout)}.copy_(({mixed}).reshape({_shape(layout)}))",
+        ]
+    for number, (param, place) in enumerate(mix.added, len(mix.values)):
+        lines.append(_added(f"part{number}", param, place, kernel, writer))
     return lines
+
+
+def _added(part: str, param: str, place: Load | None, kernel: Kernel, writer: ValueWriter) -> str:
+    """A line that sums weights: of rows, or into places."""
+    layout, variables = writer.params[param].layout, kernel.outer + kernel.inner
+    if place is None:
+        over = tuple(range(-len(kernel.inner), 0))
+        return f"{_strided(param, layout)}.copy_({part}.sum({over}).reshape({_shape(layout)}))"
+    return _combined(param, place.index, ScatterKind.ADD, part, writer, variables)
+
+
+def _combined(
+    param: str,
+    index: Sequence[IndexExpr | Value],
+    kind: ScatterKind,
+    value: str,
+    writer: ValueWriter,
+    variables: tuple[Var, ...],
+) -> str:
+    """A call that combines values with what is at places, of which some coordinates have names."""
+    layout = writer.params[param].layout
+    plain = [as_index(0) if isinstance(at, Value) else at for at in index]
+    terms = [writer.index(layout.linear(plain))]
+    for at, stride in zip(index, layout.stride, strict=True):
+        if isinstance(at, Local):
+            terms.append(f"{at.name} * ({stride})")
+    places, extent = " + ".join(terms), extent_of(layout)
+    return f"combine({param}, {places}, {_sizes(variables)}, {value}, {kind.value!r}, {extent})"
 
 
 def _shape(layout: Layout) -> str:
@@ -244,13 +288,7 @@ def _store(store: Store, value: str, kernel: Kernel, writer: ValueWriter) -> str
     offset = layout.linear(store.plain_index)
     variables = kernel.outer + kernel.inner
     if store.kind is not None:
-        terms = [writer.index(offset)]
-        for at, stride in zip(store.index, layout.stride, strict=True):
-            if isinstance(at, Local):
-                terms.append(f"{at.name} * ({stride})")
-        places, kind = " + ".join(terms), store.kind.value
-        extent = extent_of(layout)
-        return f"combine({param}, {places}, {_sizes(variables)}, {value}, {kind!r}, {extent})"
+        return _combined(param, store.index, store.kind, value, writer, variables)
     if store.first is not None:
         points = f"{_sizes(variables)}, {value}, {len(kernel.inner)}, {store.first}"
         return f"scatter_first({param}, {writer.index(offset)}, {points})"

@@ -31,6 +31,7 @@ from plait_ir_lowering import (
     parse_output,
     parse_refs,
     parse_size,
+    parse_sums,
     product_name,
     score_dtype,
     split_commas,
@@ -312,13 +313,15 @@ def _attended(
 
 def _mixed(line: str, values: ValueReader) -> Mix:
     """A mixture, with a weight that is to be replaced."""
-    found = re.fullmatch(r"mix (.+?) by (.+) of (.+?)(?: within (.+))?", line)
+    form = r"mix (.+?) by (.+?)(?: of (.+?))?(?: adding (.+?))?(?: within (.+))?"
+    found = re.fullmatch(form, line)
     if found is None:
         raise ValueError(f"{line!r} is not a mixture")
     factors = parse_factors(found[2], values.index)
-    refs = parse_refs(found[3], values.index)
-    made, spans = tuple(split_commas(found[1])), _spans(found[4], values)
-    return Mix(made, factors, refs, Const(0.0, DType.f32), spans)
+    refs = parse_refs(found[3] or "", values.index)
+    made, spans = tuple(split_commas(found[1])), _spans(found[5], values)
+    sums = parse_sums(found[4] or "", values)
+    return Mix(made, factors, refs, Const(0.0, DType.f32), spans, sums)
 
 
 def _spans(text: str | None, values: ValueReader) -> tuple[Load, ...]:

@@ -32,6 +32,7 @@ from plait_ir_lowering import (
     print_layout,
     print_origin,
     print_size,
+    print_sums,
     print_value,
 )
 from plait_scheduler.program import (
@@ -129,8 +130,9 @@ def print_statement(statement: Statement) -> Iterator[str]:
         refs = ", ".join(print_argument(ref) for ref in statement.values)
         pairs = [tuple(map(print_argument, pair)) for pair in statement.factors]
         factors = ", ".join(f"{left} @ {right}" for left, right in pairs)
-        made = ", ".join(statement.made)
-        yield f"mix {made} by {factors} of {refs}{_within(statement.spans)}"
+        of = f" of {refs}" if refs else ""
+        added, within = print_sums(statement.sums), _within(statement.spans)
+        yield f"mix {', '.join(statement.made)} by {factors}{of}{added}{within}"
     shared, value = print_value(statement.value)
     yield from (f"  {line}" for line in shared)
     match statement:

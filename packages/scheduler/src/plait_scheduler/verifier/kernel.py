@@ -23,6 +23,7 @@ from plait_ir_lowering import (
     bounds,
     components,
     is_below,
+    place_name,
     post_order,
     product,
     product_name,
@@ -31,14 +32,7 @@ from plait_ir_lowering import (
     sort_problem,
     substitute,
 )
-from plait_scheduler.domains import (
-    Substitution,
-    mixed_radix,
-    move,
-    points,
-    position,
-    split_variables,
-)
+from plait_scheduler.domains import Substitution, are_apart, points, position
 from plait_scheduler.errors import ProgramError
 from plait_scheduler.program import (
     Access,
@@ -252,35 +246,62 @@ class _KernelCheck:
 
     def _mix(self, mix: Mix) -> None:
         self._require(len(self.kernel.statements) == 1, "a mixture is a kernel of its own")
-        self._require(len(self.kernel.inner) == 1, "a mixture goes over one axis")
-        weights = components(mix.value)
+        self._require(len(self.kernel.inner) in (1, 2), "a mixture goes over a group and an axis")
+        weights, places = mix.parts
         known = {ref.buffer for ref in mix.refs} | set(mix.made)
         self._require(known <= self.params.keys(), "what it reads and writes is a parameter")
-        same = len(mix.made) == len(mix.values) == len(weights)
-        self._require(same, "each buffer has values and weights")
+        same = len(mix.made) == len(mix.values) + len(mix.sums) == len(weights)
+        self._require(same, "each buffer has weights, and values or a sum")
         for ref in mix.refs:
             param = self.params[ref.buffer]
             self._require(param.access is Access.READ, f"{ref.buffer} is only read")
             fits = score_dtype(param.dtype) is mix.value.dtype
             self._require(fits, f"{ref.buffer} is multiplied as {mix.value.dtype}")
-        run, columns = points(self.kernel.outer), points(self.kernel.inner)
+        run, columns = points(self.kernel.outer), self.kernel.inner[-1].extent
+        group = points(self.kernel.inner[:-1])
         for left, right in mix.factors:
             (batch, rows, depth), second = self._matrices(left), self._matrices(right)
-            fits = second == (batch, depth, columns) and batch * rows is run
+            fits = second == (batch, depth, columns) and batch * rows is run * group
             self._require(fits, "there is an element of each product for each pair")
-        for name, ref, weight in zip(mix.made, mix.values, weights, strict=True):
+        same = all(weight.dtype is mix.value.dtype for weight in weights)
+        self._require(same, "weights have one type")
+        for name, ref in zip(mix.made, mix.values, strict=False):
             made = self.params[name]
             self._require(made.access is Access.WRITE, f"{name} may be written")
-            self._require(weight.dtype is mix.value.dtype, "weights have one type")
             (batch, length, width), whole = self._matrices(ref), self._matrices(TensorRef(name))
             self._require(length is columns, f"{ref.buffer} has a row for each place")
-            fits = (whole[0], whole[2]) == (batch, width) and whole[0] * whole[1] is run
+            fits = (whole[0] * group, whole[2]) == (batch, width) and whole[0] * whole[1] is run
             self._require(fits, f"{name} is a row for each")
-            self._require(name not in self.stored, f"{name} is written once")
-            self.stored.add(name)
+        for name, place in mix.added:
+            self._added(name, place, places)
+        self._require(len(set(mix.made)) == len(mix.made), "each buffer is written once")
+        self.stored.update(mix.made)
         self._require(len(mix.spans) in (0, 3), "rows have a first place, a last one, and a count")
         for value in post_order(mix.spans):
             self._value(value, Domain.OUTER, False)
+
+    def _added(self, name: str, place: Load | None, places: Sequence[Value]) -> None:
+        """What gets sums of weights: one for each row, or at the places of pairs."""
+        made = self.params[name]
+        assert self.current is not None
+        same = made.dtype is self.current.value.dtype
+        self._require(same, f"{name} has the type of the weights")
+        if place is None:
+            self._require(made.access is Access.WRITE, f"{name} may be written")
+            dense = made.layout.is_row_major and made.layout.numel is points(self.kernel.outer)
+            self._require(dense, f"{name} is dense, with one element for each row")
+            return
+        self._require(made.access is Access.READ_WRITE, f"{name} is combined with what is there")
+        self._require(place.buffer == name, f"{name} is what is added to")
+        self._require(len(place.index) == len(made.layout.size), f"{name} has another rank")
+        known = {Local(place_name(n), each.dtype): each for n, each in enumerate(places)}
+        for at in place.index:
+            if isinstance(at, IndexExpr):
+                self._scope([at], Domain.INNER)
+            else:
+                named = at in known and at.dtype is DType.i64
+                self._require(named, f"{name} has coordinates that are computed")
+        self._in_bounds(place.index, made.layout)
 
     def _matrices(self, ref: TensorRef) -> tuple[IndexExpr, IndexExpr, IndexExpr]:
         """How many matrices a tensor has, and their sizes."""
@@ -310,7 +331,7 @@ class _KernelCheck:
             for at, size in zip(store.index, param.layout.size, strict=True)
             if isinstance(at, IndexExpr)
         ]
-        self._require(_are_apart(self.kernel.outer, free), "outer points write to different places")
+        self._require(are_apart(self.kernel.outer, free), "outer points write to different places")
         self.stored.add(store.param)
 
     def _scope(self, exprs: Sequence[IndexExpr], domain: Domain) -> None:
@@ -349,28 +370,6 @@ class _KernelCheck:
             f"{statement}\nin\n{print_kernel(self.kernel)}",
             hint="this is an error of the scheduler, or of whoever built the kernel",
         )
-
-
-def _are_apart(domain: Sequence[Var], free: Sequence[tuple[IndexExpr, IndexExpr]]) -> bool:
-    """Whether coordinates, given with the sizes of their dimensions, differ between all points."""
-    # What also depends on inner points tells nothing of outer ones.
-    told = [(at, size) for at, size in free if _variables(at) <= set(domain)]
-    own = [at for at, _ in told]
-    left = [v for v in domain if v.expr.terms and not any(at is v.expr for at in own)]
-    if not left:
-        return True
-    number = position(own, [size for _, size in told])
-    # Where the first point writes to is the same for all.
-    number = number - substitute(number, {var: as_index(0) for var in domain})
-    if points(domain) is as_index(0):
-        return True
-    split, renamed = split_variables([number], domain)
-    strides = mixed_radix(move(number, renamed) if renamed else number, split)
-    return strides is not None and {var for var, _ in strides} == {v for v in split if v.expr.terms}
-
-
-def _variables(expr: IndexExpr) -> set[Var]:
-    return {atom for atom in atoms(expr) if isinstance(atom, Var)}
 
 
 def _is_empty(expr: IndexExpr) -> bool:

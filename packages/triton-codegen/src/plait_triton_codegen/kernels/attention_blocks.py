@@ -50,6 +50,11 @@ _MIXED_ROOMY = (
 """For mixtures of elements of 16 bits on GPUs with much shared memory, which read factors from
 there, by the longest row that is multiplied and by the elements of a row of all results: the first
 that fits."""
+_MIXED_SHARED = (_MIXED_ROOMY[0], (128, 256, Tile(128, 64, 8, False, 2)))
+"""Before those on such GPUs, where rows are summed over a group: a loop more takes registers, of
+which each thread of half as many warps would have too few."""
+_MIXED_PLACED = ((128, 256, Tile(128, 32, 8, False, 2)),)
+"""Before those, where weights are added to places: these, and sums of diagonals, take registers."""
 _MIXED_NARROW = (
     (64, 128, Tile(64, 32, 4, False, 2)),
     (128, 256, Tile(64, 32, 8, False, 2)),
@@ -108,15 +113,19 @@ def mixture_tile(
     pair_bytes: int,
     wide: bool,
     shared: int,
+    grouped: bool,
+    placed: bool,
 ) -> Tile:
     """The blocks for factors of `depths` elements and values of `widths`, padded to powers of two;
     all else as for an attention.
 
     Rows of the first factors stay in shared memory, where those of the others pass; sums of all
-    results stay in registers.
+    results stay in registers, for all of a group where they are `grouped`; `placed` is whether
+    weights are added to places of their own.
     """
-    longest, made = max(*depths, *widths), sum(widths)
-    narrow = _MIXED_ROOMY if shared >= _MUCH_SHARED_BYTES else _MIXED_NARROW
+    longest, made = max([*depths, *widths]), sum(widths)
+    first = _MIXED_PLACED if placed else _MIXED_SHARED if grouped else ()
+    narrow = (*first, *_MIXED_ROOMY) if shared >= _MUCH_SHARED_BYTES else _MIXED_NARROW
     table = narrow if itemsize <= 2 else _MIXED_TF32 if tf32 else _MIXED_WIDE
     fitting = [tile for limit, most, tile in table if longest <= limit and made <= most]
 

@@ -18,7 +18,7 @@ from plait_ir_lowering import (
     Value,
     Var,
     as_index,
-    components,
+    atoms,
     post_order,
     product,
 )
@@ -63,6 +63,8 @@ class PairWriter:
     shared_bytes: int = COMMON_SHARED_BYTES
     row: Var = field(init=False)
     axis: Var = field(init=False)
+    group: Var | None = field(init=False)
+    """What rows are summed over, too: a loop around those over blocks."""
     batch: Var = field(init=False)
     masks: tuple[Value, ...] = field(init=False)
     """What must hold for a pair to count."""
@@ -86,6 +88,12 @@ class PairWriter:
         return self.statement.value
 
     @property
+    def weights(self) -> tuple[Value, ...]:
+        """The floats among what is computed for each pair."""
+        statement = self.statement
+        return statement.parts[0] if isinstance(statement, Mix) else (statement.value,)
+
+    @property
     def spans(self) -> tuple[Load, ...]:
         """Where rows see places, of data."""
         return self.statement.spans
@@ -93,7 +101,8 @@ class PairWriter:
     def begin(self, names: Sequence[str]) -> None:
         """Name what the kernel names itself, beside `names`."""
         kernel = self.kernel
-        self.row, self.axis = kernel.outer[-1], kernel.inner[0]
+        *group, self.axis = kernel.inner
+        self.row, self.group = kernel.outer[-1], (group[0] if group else None)
         self._require_supported()
         taken = self._taken()
         self.names = {name: fresh(name, taken) for name in (*_NAMES, *names)}
@@ -105,11 +114,13 @@ class PairWriter:
         shown = tuple(replace(self.statement, value=root) for root in roots)
         kernel = replace(self.kernel, statements=shown)
         flat = FlatKernel(kernel, self.row, self.axis, self.is_wide())
-        self.writer = ValueWriter(flat, self.exact, self.options.check_indices, {}, taken)
+        self.writer = ValueWriter(
+            flat, self.exact, self.options.check_indices, {}, taken, looped=self.group
+        )
 
     def _taken(self) -> set[str]:
         """Names of parameters and variables."""
-        variables = {var.name for var in (*self.kernel.outer, self.axis)}
+        variables = {var.name for var in (*self.kernel.outer, *self.kernel.inner)}
         return taken_names(self.kernel) | variables | {"XBLOCK", "RBLOCK", "errors"}
 
     def finished(self, head: list[str]) -> BlocksText:
@@ -122,7 +133,7 @@ class PairWriter:
     def _require_supported(self) -> None:
         """Raises UnsupportedKernelError for what has no kernel."""
         types = {self.kind(ref) for ref in self.statement.refs}
-        scores = {part.dtype for part in components(self.value)}
+        scores = {part.dtype for part in self.weights}
         if scores != {DType.f32} or not types <= set(_COMPUTED):
             shown = ", ".join(sorted(str(kind) for kind in types))
             of = ", ".join(sorted(str(kind) for kind in scores))
@@ -192,12 +203,26 @@ class PairWriter:
             total += held.as_int() * self.kind(ref).itemsize
         return total <= _CACHED_BYTES
 
-    def hoist(self, roots: Sequence[Value]) -> None:
-        """Read before the loops what does not differ from place to place."""
+    def hoist(self, roots: Sequence[Value], *, grouped: bool = True) -> None:
+        """Read before the loops what does not differ from place to place, or, unless `grouped`,
+        within the group."""
+        later = (self.axis,) if grouped or self.group is None else (self.group, self.axis)
         for value in unconditional(roots):
-            if isinstance(value, Load) and not varies(value, self.axis):
+            if isinstance(value, Load) and not any(varies(value, var) for var in later):
                 self.writer.write(value)
         self.flush()
+
+    def in_group(self, start: int) -> None:
+        """Let the lines from `start` on run for each of a group."""
+        if self.group is None:
+            return
+        name, wide = self.group.name, self.writer.flat.wide
+        turn = self.names["member"] if wide else name
+        count = self.index(self.group.extent)
+        head = [f"    for {turn} in tl.range(0, {count}, num_stages=1):"]
+        if wide:
+            head.append(f"        {name} = tl.cast({turn}, tl.int64)")
+        self.lines[start:] = [*head, *(f"    {line}" for line in self.lines[start:])]
 
     def _columns(self, size: IndexExpr, shape: str) -> tuple[str, list[str]]:
         """The places along rows of so many elements, and what is none of them."""
@@ -221,7 +246,7 @@ class PairWriter:
         columns, inside = self._columns(layout.size[-1], "[None, :]")
         conditions = [*([masks["x"]] if "x" in masks else []), *inside]
         steps = (self.row.name, layout.stride[-2]), (columns, layout.stride[-1])
-        place = self._place(param, self.base(layout), *steps)
+        place = self._place(param, self.made_base(layout), *steps)
         self.add(f"tl.store({place}, {value}{self._within(conditions, zeros=False)})")
 
     def axis_columns(self, ref: TensorRef, ends: bool) -> str:
@@ -309,6 +334,13 @@ class PairWriter:
                 f"{names['z']} = {names['place']} % {batches}",
                 f"{names['first']} = ({blocks} - 1 - {names['place']} // {batches}) * XBLOCK",
             ]
+        elif self.group is not None and self._is_heavier_above():
+            # The heads of a group make programs long: the last to begin should be short ones.
+            batches = self.index(self.batch.extent)
+            lines = [
+                f"{names['z']} = {program} % {batches}",
+                f"{names['first']} = ({program} // {batches}) * XBLOCK",
+            ]
         else:
             block = f"{program} % {blocks}"
             if self._is_heavier_below():
@@ -326,18 +358,31 @@ class PairWriter:
 
     def _is_heavier_below(self) -> bool:
         """Whether later rows see more keys: what takes longest begins first."""
+        seen = self._seen_by_form()
+        return seen.low is None and seen.high is not None
+
+    def _is_heavier_above(self) -> bool:
+        """Whether earlier rows see more keys."""
+        seen = self._seen_by_form()
+        return seen.low is not None and seen.high is None
+
+    def _seen_by_form(self) -> KeyRange:
+        """Which sides of the keys that rows see the masks' forms limit."""
         limits = [key_limits(mask, self.row, self.axis) for mask in self.masks]
         known = [limit for limit in limits if limit is not None]
         writer = self._limits(str)
-        seen = all_of([writer.seen(limit) for limit in known]) if known else EVERY
-        return seen.some.low is None and seen.some.high is not None
+        return all_of([writer.seen(limit) for limit in known]).some if known else EVERY.some
 
     def _limits(self, index: Callable[[IndexExpr], str]) -> LimitWriter:
         first, last = (Var(self.names[end], self.row.extent) for end in ("first", "last"))
         return LimitWriter(self.row, first, last, index)
 
     def index(self, expr: IndexExpr) -> str:
-        return self.writer.index(expr).text
+        """An index expression, after the lines that it needs."""
+        text = self.writer.index(expr).text
+        if self.writer.inside is None:
+            self.flush()
+        return text
 
     def add(self, *lines: str, depth: int = 1) -> None:
         self.lines += [f"{'    ' * depth}{line}" for line in lines]
@@ -347,14 +392,35 @@ class PairWriter:
         self.writer.lines.clear()
 
     def base(self, layout: Layout) -> str:
-        """Where the matrix of a program's batch begins, named in the prologue."""
-        offset = batch_offset(layout, self.batch.expr)
-        text = self.writer.index(offset).text
+        """Where the matrix of a program's batch, and of its place in the group, begins."""
+        return self._named_base(self._offset(layout))
+
+    def made_base(self, layout: Layout) -> str:
+        """Where the matrix of a program's batch begins of what is summed over a group."""
+        return self._named_base(batch_offset(layout, self.batch.expr))
+
+    def is_shared(self, layout: Layout) -> bool:
+        """Whether the matrix is the same for the whole group."""
+        return self.group is None or self.group not in atoms(self._offset(layout))
+
+    def _offset(self, layout: Layout) -> IndexExpr:
+        number = self.batch.expr
+        if self.group is not None:
+            number = number * self.group.extent + self.group.expr
+        return batch_offset(layout, number)
+
+    def _named_base(self, offset: IndexExpr) -> str:
+        """An offset, named before the loop in which it is known."""
+        text = self.index(offset)
         if text.isidentifier() or text.isdigit():
             return text
         if offset not in self.bases:
             self.bases[offset] = fresh("base", self.writer.taken)
-            self.writer.prologue.append(f"{self.bases[offset]} = {text}")
+            line = f"{self.bases[offset]} = {text}"
+            if self.group is not None and self.group in atoms(offset):
+                self.add(line)
+            else:
+                self.writer.prologue.append(line)
         return self.bases[offset]
 
     def _place(self, ref: str, base: str, *steps: tuple[str, IndexExpr]) -> str:
@@ -497,7 +563,7 @@ class PairWriter:
 
 _NAMES = (
     *("z", "blocks", "place", "first", "last", "xmask", "rmask", "start", "turn", "before"),
-    *("low", "high", "begin", "end", "key", "last_key", "whole", "whole_from"),
+    *("low", "high", "begin", "end", "key", "last_key", "whole", "whole_from", "member"),
 )
 """What each such kernel names itself."""
 

@@ -24,6 +24,7 @@ from plait_ir_lowering import (
     Sym,
     Value,
     Var,
+    atoms,
     bounds,
     post_order,
 )
@@ -97,6 +98,8 @@ class ValueWriter:
     """Whether values are what a product multiplies: 0 behind the ends, and kept in caches for the
     programs that read it too."""
     count: int = 0
+    looped: Var | None = None
+    """The variable of a loop around those over blocks, before which nothing of it is known."""
 
     def __post_init__(self) -> None:
         self.shares = shares(self.flat.kernel.statements)
@@ -211,7 +214,7 @@ class ValueWriter:
         if low is None or low < 0:
             text = f"{function}({over.text}, {under.text})"
         axes = over.axes | under.axes
-        if "r" in axes:
+        if "r" in axes or self.looped in atoms(numerator):
             return self._remember(atom, Term(self._named(text, self.lines), axes))
         term = Term(self._named(text, self.prologue), axes)
         self.outside[atom] = term
