@@ -114,7 +114,11 @@ SPILLED = {
         "product swiglu": 160,
         "product shared out": 24,
     },
-    "cuda:100": {"attention of documents": 160, "gradients of queries, of long rows": 48},
+    "cuda:100": {
+        "attention of documents": 160,
+        "gradients of queries, of long rows": 48,
+        "gradients of shared keys": 16,
+    },
 }
 """Most bytes that kernels spill, where they do: a thread has a whole row of a block of keys there,
 and so all of their documents, in 64 bits; and the sums of two products, for whose factors tensor

@@ -143,7 +143,7 @@ def _dropouts(device: torch.device) -> Iterator[str | None]:
             def draw(generator: torch.Generator, x: Tensor = x) -> Tensor:
                 return torch._fused_dropout(x, _KEPT, generator)[0]
 
-            expected = (torch.where(numbers.double() < kept, scale, 0.0)).to(dtype)
+            expected = ((numbers.double() < kept).double() * scale).to(dtype)
             what = f"a dropout of {count} {dtype}"
             step = advance(count, threads, UNROLL[torch.float32])
             yield _compared(what, *_drawn(draw, device), position, expected, step)
