@@ -169,9 +169,10 @@ def _seeded(function, *given, offset=0):
 
 
 def _draws_alike(wanted, found):
+    """Some roundings are let pass, which are less than what another number would do."""
     for one, other in zip(wanted, found, strict=True):
-        assert torch.equal(one == 0, other == 0)
-        torch.testing.assert_close(other, one)
+        grain = torch.finfo(one.dtype).eps * float(one.detach().abs().max())
+        torch.testing.assert_close(other, one, rtol=0, atol=8 * grain)
 
 
 @on_gpu

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import pytest
 import torch
@@ -11,15 +11,11 @@ import plait_fx_passes.written_back as written_back
 from plait_fx_passes.aten_graph import Mutation
 
 
-class Graph:
-    """What is read of a graph: mutations, and inputs that are said to be on a GPU."""
+class OnAGpu(NamedTuple):
+    """What is read of an input to see what is alike."""
 
-    def __init__(self, mutations: list[Mutation], inputs: list[torch.Tensor]) -> None:
-        self.mutations = tuple(mutations)
-        with torch._subclasses.FakeTensorMode():
-            self.example_inputs = [
-                torch.empty(each.shape, dtype=each.dtype, device="cuda") for each in inputs
-            ]
+    dtype: torch.dtype
+    device: torch.device = torch.device("cuda", 0)
 
 
 def written(monkeypatch: pytest.MonkeyPatch, inputs: list[Any], **facts: bool) -> list[int]:
@@ -33,9 +29,14 @@ def written(monkeypatch: pytest.MonkeyPatch, inputs: list[Any], **facts: bool) -
 
     monkeypatch.setattr(torch, "_foreach_copy_", noting)
     mutations = [Mutation(n, n, **facts) for n in range(len(inputs))]
-    graph: Any = Graph(mutations, inputs)
     results = [torch.full(each.shape, n, dtype=each.dtype) for n, each in enumerate(inputs)]
-    written_back.writing_back(graph)(inputs, results)
+    plan = written_back._writes
+
+    def as_on_a_gpu(mutations: Any, inputs: Any) -> Any:
+        return plan(mutations, [cast(Any, OnAGpu(each.dtype)) for each in inputs])
+
+    monkeypatch.setattr(written_back, "_writes", as_on_a_gpu)
+    written_back.writing_back(mutations)(inputs, results)
     for n, each in enumerate(inputs):
         assert each.detach().eq(n).all()
     return calls

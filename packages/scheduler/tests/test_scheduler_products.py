@@ -183,6 +183,8 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_loops_compute_what_calls_do(name) -> None:
     function, inputs, count = CASES[name]
+    if name.startswith("scaled by rows") and torch.__version__ < "2.12":
+        pytest.skip("CPUs of this torch scale by tensors alone")
     graph = graph_of(function, *inputs)
     schedule = planned(graph)
     text = print_program(schedule.program)

@@ -111,14 +111,15 @@ def wrap_runtime(
     bind = _binder(graph)
     early = _early_views(graph)
     rebuild = _rebuilder(graph)
-    write_back = writing_back(graph)
+    write_back = writing_back(graph.mutations) if graph.mutations else None
     restrides = tuple((each.input, each.geometry) for each in graph.metadata_mutations)
 
     def call(*arguments: torch.Tensor) -> object:
         inputs = bind(arguments)
         results = compiled(*inputs)
         taken = [(index, take(inputs, results)) for index, take in early] if early else None
-        write_back(inputs, results)
+        if write_back is not None:
+            write_back(inputs, results)
         if note is not None:
             note(inputs, results)
         # Views are of the inputs as they were given.

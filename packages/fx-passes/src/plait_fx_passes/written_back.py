@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import torch
 
-from plait_fx_passes.aten_graph import AtenGraph, Mutation
+from plait_fx_passes.aten_graph import Mutation
 
 WriteBack: TypeAlias = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], None]
 
@@ -15,31 +15,37 @@ _FEW = 4
 """Copies that cost less one by one."""
 
 
-def writing_back(graph: AtenGraph) -> WriteBack:
+def writing_back(mutations: Sequence[Mutation]) -> WriteBack:
     """What copies a program's results into the inputs that it writes to.
 
     On a GPU a launch takes longer than what it copies for the statistics of a batch norm, so many
-    that are alike are copied by few kernels.
+    that are alike are copied by few kernels. Which are is seen in the first call: it is the same
+    in all.
     """
+    if len(mutations) < _FEW:
+        return _one_by_one(mutations)
+    writes: Sequence[WriteBack] = ()
+
+    def write_back(inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
+        nonlocal writes
+        writes = writes or _writes(mutations, inputs)
+        for write in writes:
+            write(inputs, results)
+
+    return write_back
+
+
+def _writes(mutations: Sequence[Mutation], inputs: Sequence[torch.Tensor]) -> list[WriteBack]:
     alike: dict[object, list[Mutation]] = {}
-    for each in graph.mutations:
-        value = graph.example_inputs[each.input]
-        on_gpu = isinstance(value, torch.Tensor) and value.device.type == "cuda"
+    for each in mutations:
+        value = inputs[each.input]
+        on_gpu = value.device.type == "cuda"
         key = (value.device, value.dtype, each.grad, each.counted) if on_gpu else None
         alike.setdefault(key, []).append(each)
     many = [each for key, each in alike.items() if key is not None and len(each) >= _FEW]
     taken = {id(each) for group in many for each in group}
-    rest = _one_by_one([each for each in graph.mutations if id(each) not in taken])
-    if not many:
-        return rest
-    groups = [_at_once(group) for group in many]
-
-    def write_back(inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
-        for write in groups:
-            write(inputs, results)
-        rest(inputs, results)
-
-    return write_back
+    rest = [each for each in mutations if id(each) not in taken]
+    return [*map(_at_once, many), _one_by_one(rest)]
 
 
 def _one_by_one(mutations: Sequence[Mutation]) -> WriteBack:
