@@ -90,7 +90,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", nargs="+", default=[], help="parts of the names of cases")
     parser.add_argument("--all", action="store_true", help="everything, not a sample")
     parser.add_argument("--jobs", type=int, default=_jobs(), help="processes that check")
-    parser.add_argument("--minutes", type=float, default=6, help="after which no case begins")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=6,
+        help="after which no case begins; what runs has one more",
+    )
     parser.add_argument("--json", type=Path, help="write all results to this file")
     parser.add_argument(
         "--results",

@@ -27,6 +27,7 @@ from typing import Any
 from gpu.result import Case, Outcome, Result
 
 _START_SECONDS = 240.0
+_MORE_SECONDS = 60.0
 _STARTING = threading.Lock()
 
 Check = Callable[[Case], Result]
@@ -44,9 +45,11 @@ class Place:
     """The environment of the processes, beside this one's."""
 
 
-def judged(cases: Sequence[Case], place: Place, jobs: int, until: float) -> Iterator[Result]:
+def judged(
+    cases: Sequence[Case], place: Place, jobs: int, until: float, more: float = _MORE_SECONDS
+) -> Iterator[Result]:
     """The results of cases, as they come; those not begun at `until`, a time of
-    `time.monotonic()`, are not reached."""
+    `time.monotonic()`, or not ended `more` seconds behind it, are not reached."""
     waiting: queue.SimpleQueue[Case] = queue.SimpleQueue()
     results: queue.SimpleQueue[Result] = queue.SimpleQueue()
     for case in cases:
@@ -54,8 +57,16 @@ def judged(cases: Sequence[Case], place: Place, jobs: int, until: float) -> Iter
     given = (waiting, results, place, until)
     for _ in range(min(jobs, len(cases))):
         threading.Thread(target=_serve, args=given, daemon=True).start()
-    for _ in cases:
-        yield results.get()
+    left = dict.fromkeys(cases)
+    while left:
+        try:
+            found = results.get(timeout=max(until + more - time.monotonic(), 0.001))
+        except queue.Empty:
+            for case in left:
+                yield Result(case, Outcome.NOT_REACHED, "it was not ended")
+            return
+        del left[found.case]
+        yield found
 
 
 def _serve(

@@ -83,6 +83,18 @@ def test_cases_that_time_is_too_short_for_are_counted():
     assert not is_good(found.values())
 
 
+def test_cases_that_do_not_end_in_time_are_counted():
+    place = Place("gpu_cases", lambda case: False, {"OF_THE_SUITE": "as it is set"})
+    given = [Case("part", name, "cpu", 240.0) for name in ("one", "hang")]
+    ended = {}
+    begun = time.monotonic()
+    for each in judged(given, place, 2, begun + 1, more=20):
+        ended[each.case.name] = each
+    assert ended["one"].outcome is Outcome.RIGHT
+    assert ended["hang"].outcome is Outcome.NOT_REACHED
+    assert time.monotonic() - begun < 60
+
+
 def _noisy(exact, share):
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(exact.shape, generator=generator, dtype=torch.float64)

@@ -46,6 +46,14 @@ def numbers(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     return torch.where(torch.rand(shape) < 0.5, x, chosen)
 
 
+def _placed(x: torch.Tensor) -> torch.Tensor:
+    """A tensor on the device with its strides, gaps and repetitions included."""
+    if not x.numel():
+        return x.to(DEVICE)
+    span = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True)) + 1
+    return x.as_strided((span,), (1,)).to(DEVICE).as_strided(x.shape, x.stride())
+
+
 def agrees(
     cache: DiskCache, function, x: torch.Tensor, expected, launches: int = 1
 ) -> TritonExecutable:
@@ -54,7 +62,7 @@ def agrees(
     executable = build(gpu_program(function, x), cache=cache)
     assert executable.metadata["torch kernels"] == 0
     assert executable.metadata["launches"] == launches
-    for ours, theirs in zip(executable(x.to(DEVICE)), expected, strict=True):
+    for ours, theirs in zip(executable(_placed(x)), expected, strict=True):
         torch.testing.assert_close(ours.cpu(), theirs, rtol=0, atol=0, equal_nan=True)
         if theirs.dtype.is_floating_point:
             known = ~theirs.isnan()
