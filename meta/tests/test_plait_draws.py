@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 import plait
 from plait.options import CompileOptions
-from plait_fx_passes.passes import device_draws
+from plait_fx_passes.passes import device_draws, drawn_numbers
 from plait_utils import philox
 from plait_utils.philox_agreement import Kind, agreeing
 
@@ -56,8 +56,9 @@ class _AsIfOnAGpu:
 
     def __init__(self, patch):
         self.state = [77, 40]
-        patch.setattr(device_draws, "agreeing", lambda _: frozenset(Kind))
-        patch.setattr(device_draws, "threads_of", lambda _: self.threads)
+        patch.setattr(device_draws, "DEVICES", ("cpu",))
+        patch.setattr(drawn_numbers, "agreeing", lambda _: frozenset(Kind))
+        patch.setattr(drawn_numbers, "threads_of", lambda _: self.threads)
         patch.setattr(philox, "take", self.take)
         patch.setattr(torch.cuda, "current_device", lambda: 0)
 

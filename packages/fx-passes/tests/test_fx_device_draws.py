@@ -11,7 +11,8 @@ import torch
 from torch import fx
 
 from plait_fx_passes import Pass, partition, run_passes, to_aten, to_joint, verify
-from plait_fx_passes.passes.device_draws import DEVICE_DRAWS, Generator, device_draws
+from plait_fx_passes.passes.device_draws import DEVICE_DRAWS, DRAWN
+from plait_fx_passes.passes.drawn_numbers import _RULES, Generator, compute_draws
 from plait_utils.philox import RESERVE, STEP, UNIFORM
 from plait_utils.philox_agreement import Kind, dropout_scale
 
@@ -21,7 +22,7 @@ THREADS = 1024
 
 def _drawing(*kinds: Kind) -> Pass:
     known = Generator(THREADS, frozenset(kinds or Kind))
-    return Pass(DEVICE_DRAWS.name, partial(device_draws, known=lambda _: known))
+    return Pass(DEVICE_DRAWS.name, partial(compute_draws, known=lambda _: known))
 
 
 def _input(*size, dtype=torch.float32):
@@ -74,6 +75,10 @@ def _run(graph, x):
 
 def _numbers(size, start=0, vector=1, dtype=torch.float32):
     return UNIFORM(_Drawing.state, list(size), start, THREADS, vector, dtype)
+
+
+def test_what_is_drawn_is_what_there_are_rules_for():
+    assert DRAWN == _RULES.keys()
 
 
 def test_one_state_is_reserved_for_all_that_draw_one_after_another():

@@ -17,12 +17,10 @@ from plait_scheduler.attention_masks import (
 from plait_scheduler.decisions import Decision, DecisionKind, explain
 from plait_scheduler.domains import are_apart, batch_offset
 from plait_scheduler.errors import ProgramError, ProgramSyntaxError
-from plait_scheduler.grouped_products import GROUPED, Groups, without_groups
 from plait_scheduler.memory import ArenaPlan, Lifetime, MemoryReport, memory_report, plan_arena
 from plait_scheduler.nodes import EXPENSIVE
 from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.phases import Phase, phases, row_scratch
-from plait_scheduler.pieces import ProductPiece, product_pieces
 from plait_scheduler.program import (
     Access,
     Accumulate,
@@ -71,6 +69,8 @@ from plait_scheduler.writeback import is_whole
 from plait_utils import late_exports
 
 if TYPE_CHECKING:
+    from plait_scheduler.grouped_products import GROUPED, Groups, without_groups
+    from plait_scheduler.pieces import ProductPiece, product_pieces
     from plait_scheduler.render.host import KernelRenderer, load_python, render_python
     from plait_scheduler.render.torch_kernel import RenderedKernel, torch_kernel
     from plait_scheduler.text.parse import parse_kernel, parse_program
@@ -79,6 +79,8 @@ else:
     __getattr__ = late_exports(
         __name__,
         {
+            "plait_scheduler.grouped_products": ("GROUPED", "Groups", "without_groups"),
+            "plait_scheduler.pieces": ("ProductPiece", "product_pieces"),
             "plait_scheduler.render.host": ("KernelRenderer", "load_python", "render_python"),
             "plait_scheduler.render.torch_kernel": ("RenderedKernel", "torch_kernel"),
             "plait_scheduler.text.parse": ("parse_kernel", "parse_program"),

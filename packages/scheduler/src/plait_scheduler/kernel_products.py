@@ -96,9 +96,6 @@ def multiply_in_kernels(
     graph: Graph, options: SchedulerOptions, log: DecisionLog
 ) -> tuple[Graph, frozenset[str]]:
     """`graph` with the chosen calls as loops, and the names of the sums that these are."""
-    by_rule = options.few_rows > 0 or options.odd_columns or options.point_convolutions
-    if not (options.kernel_products or by_rule):
-        return graph, frozenset()
     buffers = {b.name: b for b in graph.inputs}
     buffers |= {b.name: b for d in graph.definitions for b in d.buffers}
     maker = _Maker(buffers, options, set(buffers), Padded(graph))

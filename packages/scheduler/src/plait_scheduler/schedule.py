@@ -13,8 +13,6 @@ from plait_scheduler.attention import fuse_attention
 from plait_scheduler.decisions import Decision, DecisionLog, explain
 from plait_scheduler.fusion import fuse
 from plait_scheduler.inline import inline_producers
-from plait_scheduler.kernel_products import multiply_in_kernels
-from plait_scheduler.mixtures import fuse_mixtures
 from plait_scheduler.one_element import pick_elements
 from plait_scheduler.options import SchedulerOptions, gpu_limits
 from plait_scheduler.pad import pad_products
@@ -97,8 +95,7 @@ def _planned(
     log = DecisionLog(None if options.fuel < 0 else options.fuel)
     graph = copy_targets(graph)
     graph = fuse_attention(graph, options, log)
-    graph = fuse_mixtures(graph, options, log)
-    graph, sums = multiply_in_kernels(graph, options, log)
+    graph, sums = _with_own_products(graph, options, log)
     graph = join_products(graph, options, log)
     graph = slice_calls(graph, options, log)
     graph = pad_products(graph, options, log)
@@ -109,6 +106,24 @@ def _planned(
     units = fuse(graph, options, log, sums)
     free = frozenset(graph.inputs[n].name for n in scratch)
     return assemble(graph, units, options, log, wide, free), log
+
+
+def _with_own_products(
+    graph: Graph, options: SchedulerOptions, log: DecisionLog
+) -> tuple[Graph, frozenset[str]]:
+    """The graph with the forms of products that GPUs have kernels for, and the sums among them: no
+    program of a CPU loads what makes them."""
+    if options.fuse_mixtures:
+        from plait_scheduler.mixtures import fuse_mixtures
+
+        graph = fuse_mixtures(graph, options, log)
+    if options.few_rows <= 0 and not (
+        options.kernel_products or options.odd_columns or options.point_convolutions
+    ):
+        return graph, frozenset()
+    from plait_scheduler.kernel_products import multiply_in_kernels
+
+    return multiply_in_kernels(graph, options, log)
 
 
 def _copies(program: Program) -> int:

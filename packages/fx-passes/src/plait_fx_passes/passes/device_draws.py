@@ -1,331 +1,40 @@
-"""What operators draw on GPUs, as functions of the state of the GPU's generator.
-
-Loops compute these where they need them, and they are eager's to the last bit. The state is
-reserved once for all that draw one after another; it moves on as far as eager moves it. What has no
-known numbers is drawn by its operator, and so is all on a GPU whose operators draw others than they
-are known to (`plait_utils.philox_agreement`).
-"""
+"""The pass that computes what is drawn on GPUs: most graphs draw nothing, and load no more."""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
-from math import gcd, prod
-from typing import TypeAlias, cast
+from typing import Any
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
 
-from plait_fx_passes.aliasing import storage_root
-from plait_fx_passes.aten_graph import AtenGraph
-from plait_fx_passes.layouts import has_static_sizes, is_dense, memory_order, surely_equal
-from plait_fx_passes.op_info import op_info
 from plait_fx_passes.passes.base import Pass, PassContext
-from plait_fx_passes.passes.calls import Calls
-from plait_fx_passes.passes.noops import same_tensor
-from plait_utils import dataclass
-from plait_utils.philox import (
-    RESERVE,
-    STEP,
-    UNIFORM,
-    UNROLL,
-    advance,
-    neighbours,
-    threads_of,
-)
-from plait_utils.philox_agreement import FLOATS, Kind, agreeing, dropout_scale
 
 aten = torch.ops.aten
 
-_MOST_BYTES = 2**31 - 1
-"""Of more, ATen's kernels of distributions draw part by part."""
-
-
-@dataclass(frozen=True, slots=True)
-class Generator:
-    """What is known of a GPU: how many threads draw at once, and what draws known numbers."""
-
-    threads: int
-    kinds: frozenset[Kind]
-
-
-def _generator(device: torch.device) -> Generator | None:
-    kinds = agreeing(device)
-    return Generator(threads_of(device), kinds) if kinds else None
-
-
-@dataclass(slots=True)
-class _Reserved:
-    """A state, and how far what is drawn from it moves it on."""
-
-    node: fx.Node
-    count: int | torch.SymInt = 0
-    placed: dict[fx.Node, None] = field(default_factory=dict)
-    """Inputs that are to begin where a dropout reads as many elements at once as it can."""
-
-
-@dataclass(slots=True)
-class _Draws:
-    """The operators of a graph that draw."""
-
-    context: PassContext
-    known: Callable[[torch.device], Generator | None]
-    states: dict[torch.device, _Reserved] = field(default_factory=dict)
-    """Of each GPU, what was reserved last, unless something else has drawn since."""
-
-    def run(self) -> None:
-        for node in list(self.context.graph.nodes):
-            if node.op != "call_function" or node.target is operator.getitem:
-                continue
-            if not self._replaced(node) and _may_draw(node.target):
-                self.states.clear()
-
-    def _replaced(self, node: fx.Node) -> bool:
-        if not isinstance(node.target, OpOverload) or node.target not in _RULES:
-            return False
-        kind, rule = _RULES[node.target]
-        value = node.meta["val"]
-        value = value[0] if isinstance(value, (tuple, list)) else value
-        if has_static_sizes(value) and not value.numel():
-            return False
-        generator = self.known(value.device)
-        if generator is None or kind not in generator.kinds:
-            return False
-        calls = Calls(self.context, node, DEVICE_DRAWS.name)
-        state = self.states.get(value.device)
-        if state is None:
-            made = self.context.fake([2], torch.int64, value.device)
-            state = _Reserved(calls.known(made, RESERVE, STEP, value.device, []))
-        drawing = _Drawing(self.context, node, value, calls, generator.threads, state)
-        drawn = rule(drawing)
-        if drawn is None or not self._let_use(node, drawn):
-            calls.erase()
-            return False
-        state.count += drawing.step
-        state.placed |= drawing.placed
-        state.node.args = (state.count, value.device, [*state.placed])
-        self.states[value.device] = state
-        self.context.matches[kind.value] += 1
-        return True
-
-    def _let_use(self, node: fx.Node, made: Sequence[fx.Node]) -> bool:
-        """Let all users of what a node gives use other nodes, and drop it; or change nothing."""
-        if isinstance(node.meta["val"], (tuple, list)):
-            pairs = [(part, made[cast(int, part.args[1])]) for part in node.users]
-        else:
-            pairs = [(node, made[0])]
-        used = [pair for pair in pairs if pair[0].users]
-        if not all(same_tensor(*pair) for pair in pairs):
-            return False
-        if used and not self.context.replace_all(*zip(*used, strict=True)):
-            return False
-        for part, _ in pairs:
-            if part is not node:
-                self.context.graph.erase_node(part)
-        self.context.graph.erase_node(node)
-        return True
-
-
-def _may_draw(target: object) -> bool:
-    """Whether a call may move a generator on: operators that are not torch's do not tell."""
-    if not isinstance(target, OpOverload):
-        return True
-    return target.namespace not in ("aten", "prims") or op_info(target).random
-
-
-@dataclass(slots=True)
-class _Drawing:
-    """One operator that draws, and the calls that take its place.
-
-    ``value`` is its first result.
-    """
-
-    context: PassContext
-    node: fx.Node
-    value: torch.Tensor
-    calls: Calls
-    threads: int
-    state: _Reserved
-    step: int | torch.SymInt = 0
-    """How far it moves the generator on, when that is known."""
-    placed: dict[fx.Node, None] = field(default_factory=dict)
-    """As of the state."""
-
-    def number(self, position: int, default: float | None = None) -> float | None:
-        """An argument that may be left out, by its place in the schema; None for one that each call
-        gives anew."""
-        args, name = self.node.args, _schema(self.node).arguments[position].name
-        found = args[position] if position < len(args) else self.node.kwargs.get(name, default)
-        return float(found) if isinstance(found, (int, float)) else None
-
-    def numbers(self, dtype: torch.dtype, vector: int = 1, by_rows: bool = False) -> fx.Node:
-        """One for each element of the result: in the order of memory, or row by row."""
-        by_rows = by_rows or not has_static_sizes(self.value)
-        order = list(range(self.value.dim())) if by_rows else memory_order(self.value)
-        self.step = advance(self.value.numel(), self.threads, UNROLL[dtype])
-        size = [self.value.shape[dim] for dim in order]
-        start = self.state.count
-        value = self.context.fake(size, dtype, self.value.device)
-        given = self.state.node, size, start, self.threads, vector, dtype
-        made = self.calls.known(value, UNIFORM, *given)
-        if order == sorted(order):
-            return made
-        return self.calls(aten.permute.default, made, [order.index(dim) for dim in sorted(order)])
-
-    def cast(self, node: fx.Node) -> fx.Node:
-        """As the dtype of the result."""
-        if node.meta["val"].dtype == self.value.dtype:
-            return node
-        return self.calls(aten._to_copy.default, node, dtype=self.value.dtype)
-
-
-def _schema(node: fx.Node) -> torch._C.FunctionSchema:
-    return cast(OpOverload, node.target)._schema
-
-
-_Made: TypeAlias = "tuple[fx.Node, ...] | None"
-_Rule: TypeAlias = Callable[[_Drawing], _Made]
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    """What ATen draws for a dtype."""
-    return torch.float64 if dtype is torch.float64 else torch.float32
-
-
-def _is_distribution(drawing: _Drawing) -> bool:
-    """Whether one kernel of a distribution draws the result, in the order of its memory."""
-    value = drawing.value
-    if not has_static_sizes(value):
-        return False
-    short = value.numel() * value.dtype.itemsize <= _MOST_BYTES
-    return short and is_dense(value) and drawing.node.kwargs.get("generator") is None
-
-
-def _uniform(drawing: _Drawing, low: float = 0.0, high: float = 1.0) -> _Made:
-    """`low` where the sum of it and a number is rounded to `high`. No sum is rounded twice here
-    where ATen's is rounded once: one term is 0, or the product is exact."""
-    dtype = drawing.value.dtype
-    if dtype not in FLOATS or not _is_distribution(drawing):
-        return None
-    start, end = (torch.tensor(number, dtype=dtype, device="cpu") for number in (low, high))
-    width = float(end - start)
-    if not 0 < width <= torch.finfo(dtype).max or (float(start) and not _is_power(width)):
-        return None
-    calls = drawing.calls
-    made = drawing.numbers(_wide(dtype))
-    if width != 1:
-        made = calls(aten.mul.Tensor, made, width)
-    if float(start):
-        made = calls(aten.add.Tensor, made, float(start))
-    made = drawing.cast(made)
-    is_end = calls(aten.eq.Scalar, made, float(end))
-    return (calls(aten.where.ScalarSelf, is_end, float(start), made),)
-
-
-def _is_power(number: float) -> bool:
-    """Whether a float is a power of two, by which products are exact."""
-    return number.hex().partition("p")[0] == "0x1.0000000000000"
-
-
-def _uniform_between(drawing: _Drawing) -> _Made:
-    low, high = drawing.number(1, 0.0), drawing.number(2, 1.0)
-    return None if low is None or high is None else _uniform(drawing, low, high)
-
-
-def _bernoulli(drawing: _Drawing) -> _Made:
-    probability = drawing.number(1, 0.5)
-    if probability is None or drawing.value.is_complex() or not _is_distribution(drawing):
-        return None
-    if not 0 <= probability <= 1:
-        return None
-    made = drawing.numbers(_wide(drawing.value.dtype))
-    return (drawing.cast(drawing.calls(aten.lt.Scalar, made, probability)),)
-
-
-def _dropout(drawing: _Drawing) -> _Made:
-    x, share, dtype = drawing.node.args[0], drawing.number(1), drawing.value.dtype
-    assert isinstance(x, fx.Node)
-    trains = drawing.node.args[2] is not False
-    if not trains or share is None or not 0 < share < 1 or dtype not in FLOATS:
-        return None
-    vector = _vector(drawing, x)
-    if vector is None:
-        return None
-    kept, scale = dropout_scale(1.0 - share, dtype)
-    calls = drawing.calls
-    drawn = drawing.numbers(torch.float32, vector, by_rows=vector == 1)
-    if dtype is torch.float64:
-        drawn = calls(aten._to_copy.default, drawn, dtype=dtype)
-    mask = calls(aten.lt.Scalar, drawn, kept)
-    return calls(aten.mul.Tensor, calls(aten.mul.Tensor, x, mask), scale), mask
-
-
-def _vector(drawing: _Drawing, x: fx.Node) -> int | None:
-    """How many neighbours a thread of ATen's dropout draws: as many as the operand's place in
-    memory allows. torch's allocator begins at multiples of 512 bytes. An input is to begin where
-    the most are allowed; None where that is not known, as of what eager computes in its memory."""
-    most = _most(x.meta["val"])
-    if most is None or most == 1:
-        return most
-    if x.op == "placeholder":
-        drawing.placed[x] = None
-        return most
-    if _is_in_foreign_memory(drawing.context.aten, storage_root(x)):
-        return None
-    return gcd(most, x.meta["val"].storage_offset())
-
-
-def _most(value: torch.Tensor) -> int | None:
-    """How many neighbours a thread may draw by an operand's size and strides; None where they do
-    not tell."""
-    if has_static_sizes(value):
-        return neighbours(value.numel(), value.dtype) if is_dense(value) else 1
-    known = prod(size for size in value.shape if isinstance(size, int))
-    most = neighbours(known, value.dtype)
-    rows = [prod(value.shape[dim + 1 :]) for dim in range(value.dim())]
-    is_whole = surely_equal(value.stride(), rows) and surely_equal([value.storage_offset()], [0])
-    return most if is_whole and most == neighbours(0, value.dtype) else None
-
-
-def _is_in_foreign_memory(graph: AtenGraph, root: fx.Node) -> bool:
-    if root.op == "placeholder":
-        return True
-    whole = root.args[0] if root.target is operator.getitem else root
-    target = cast(fx.Node, whole).target
-    if not isinstance(target, OpOverload) or target.namespace not in ("aten", "prims"):
-        return True
-    value = root.meta["val"]
-    written = (graph.placeholders[each.input].meta["val"] for each in graph.mutations)
-    return any(
-        isinstance(each, torch.Tensor)
-        and each.dtype == value.dtype
-        and _may_be_as_large(each, value)
-        for each in written
+DRAWN = frozenset(
+    (
+        *(aten.native_dropout.default, aten.rand.default, aten.rand_like.default),
+        *(aten.uniform.default, aten.bernoulli.p),
     )
+)
+"""The operators of which the numbers are known."""
+DEVICES = ("cuda",)
 
 
-def _may_be_as_large(left: torch.Tensor, right: torch.Tensor) -> bool:
-    if has_static_sizes(left) and has_static_sizes(right):
-        return left.numel() == right.numel()
-    return True
+def device_draws(context: PassContext) -> None:
+    """Replace what draws on GPUs, where it is known which numbers it draws."""
+    if any(map(_is_drawn_there, context.graph.nodes)):
+        from plait_fx_passes.passes.drawn_numbers import compute_draws
+
+        compute_draws(context)
 
 
-_RULES: Mapping[OpOverload, tuple[Kind, _Rule]] = {
-    aten.native_dropout.default: (Kind.DROPOUT, _dropout),
-    aten.rand.default: (Kind.UNIFORM, _uniform),
-    aten.rand_like.default: (Kind.UNIFORM, _uniform),
-    aten.uniform.default: (Kind.UNIFORM, _uniform_between),
-    aten.bernoulli.p: (Kind.BERNOULLI, _bernoulli),
-}
-
-
-def device_draws(
-    context: PassContext, known: Callable[[torch.device], Generator | None] = _generator
-) -> None:
-    """Replace what draws on GPUs, where `known` says which numbers it draws."""
-    _Draws(context, known).run()
+def _is_drawn_there(node: fx.Node) -> bool:
+    if node.target not in DRAWN:
+        return False
+    value: Any = node.meta["val"]
+    first: torch.Tensor = value[0] if isinstance(value, (tuple, list)) else value
+    return first.device.type in DEVICES
 
 
 DEVICE_DRAWS = Pass(
