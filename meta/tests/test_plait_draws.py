@@ -131,7 +131,7 @@ def test_dropouts_of_open_sizes(monkeypatch):
     gpu = _AsIfOnAGpu(monkeypatch)
 
     def program(x, y):
-        first = torch.native_dropout(x, 0.5, True)[0]
+        first = torch.native_dropout(x.sin(), 0.5, True)[0]
         return first, torch.native_dropout((x + y).exp(), 0.5, True)[0]
 
     run = plait.compile(program)  # which opens a size that changes
@@ -141,24 +141,13 @@ def test_dropouts_of_open_sizes(monkeypatch):
         first, second = run(x, y)
         step = 4 * (-(-rows * 64 // 4096))
         kept = [gpu.numbers(start + n * step, [rows, 64], 4) < 0.5 for n in range(2)]
-        torch.testing.assert_close(first, x * kept[0] * 2)
+        torch.testing.assert_close(first, x.sin() * kept[0] * 2)
         torch.testing.assert_close(second, (x + y).exp() * kept[1] * 2)
         start += 2 * step
         assert gpu.state == [77, start]
     fixed, opened = plait.report(run).graphs
     assert "plait_philox" in str(fixed)
     assert "plait_philox" in str(opened)
-
-
-def test_operands_that_begin_elsewhere_are_dropped_by_operators(monkeypatch):
-    _AsIfOnAGpu(monkeypatch)
-    run = plait.compile(lambda x: torch.native_dropout(x, 0.5, True)[0])
-    memory = torch.ones(96)
-    first = -memory.data_ptr() // 4 % 4 + 2
-    torch.manual_seed(5)
-    found = run(memory[first:][:64])
-    torch.manual_seed(5)
-    assert torch.equal(found, torch.native_dropout(memory[first:][:64], 0.5, True)[0])
 
 
 def _seeded(function, *given, offset=0):

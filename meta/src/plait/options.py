@@ -278,9 +278,10 @@ class CompileOptions(Settings):
         layouts = LAYOUT_PASSES_OF_KERNELS if has_kernels else LAYOUT_PASSES
         layouts = () if self.is_strict else (*QUANTIZED_LOOP_PASSES, *sums, *layouts)
         folds, packs = self._freezing_passes()
-        loops = (*LOOP_PASSES, *(DRAWING_PASSES if self.draws_in_loops else ()))
-        user = self.user_passes
-        return (*user.joint_first, *own, *loops, *folds, *layouts, *packs, *user.joint_last)
+        # A dropout draws by where its operand lies in eager: before copies are left out.
+        drawing = DRAWING_PASSES if self.draws_in_loops else ()
+        user, plaits = self.user_passes, (*drawing, *own, *LOOP_PASSES, *folds, *layouts, *packs)
+        return (*user.joint_first, *plaits, *user.joint_last)
 
     def collective_passes(self) -> tuple[Pass, ...]:
         """The passes over graphs with collectives, before these are cut at them."""

@@ -119,3 +119,34 @@ def test_code_is_read_with_what_it_reaches() -> None:
         assert Shifted.__init__ is before
     finally:
         Shifted.__init__ = before  # type: ignore[method-assign]  # a patched class
+
+
+class Settings:
+    """What a wrapper says beside its tensors, and the program may change."""
+
+
+class Scaled(Shifted):
+    """By a number of settings that may not be there."""
+
+    def __tensor_flatten__(self) -> Any:
+        return ["inner"], (self.by,)
+
+    @classmethod
+    def __tensor_unflatten__(cls, inner: Any, context: Any, size: Any, stride: Any) -> Any:
+        return cls(inner["inner"], context[0])
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = [
+            x.inner * getattr(x.by, "scale", 1.0) if isinstance(x, Scaled) else x for x in args
+        ]
+        return func(*given, **(kwargs or {}))
+
+
+def test_what_an_object_holds_later_is_seen() -> None:
+    settings: Any = Settings()
+    compiled = compile_(program, backend=lambda module, inputs: module)
+    x = Scaled(torch.ones(3), settings)
+    assert compiled(x).tolist() == [2.0, 2.0, 2.0]
+    settings.scale = 5.0
+    assert compiled(x).tolist() == program(x).tolist() == [10.0, 10.0, 10.0]

@@ -10,7 +10,17 @@ import pytest
 import torch
 from torch import fx
 
-from plait_fx_passes import Pass, partition, run_passes, to_aten, to_joint, verify
+from plait_fx_passes import (
+    LOOP_PASSES,
+    NUMERIC_PASSES,
+    Pass,
+    partition,
+    run_passes,
+    to_aten,
+    to_joint,
+    verify,
+)
+from plait_fx_passes.passes import base
 from plait_fx_passes.passes.device_draws import DEVICE_DRAWS, DRAWN
 from plait_fx_passes.passes.drawn_numbers import _RULES, Generator, compute_draws
 from plait_utils.philox import RESERVE, STEP, UNIFORM
@@ -88,7 +98,7 @@ def test_one_state_is_reserved_for_all_that_draw_one_after_another():
 
     graph = _passed(program, _input(8, 16))
     (reserved,) = _calls(graph, RESERVE)
-    assert reserved.args == (3 * STEP + 2 * STEP, torch.device("cpu"), [])
+    assert reserved.args == (3 * STEP + 2 * STEP, torch.device("cpu"))
     assert [node.args[2] for node in _calls(graph, UNIFORM)] == [0, 4, 8, 12]
     assert not any(torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ())
                    for n in graph.graph.nodes if n is not reserved)  # fmt: skip
@@ -184,20 +194,34 @@ def test_what_differs_on_a_gpu_is_drawn_by_operators():
     assert len(_calls(graph, UNIFORM)) == 1
 
 
-def test_inputs_are_to_begin_where_vectors_do():
-    def program(x):
-        return dropout(x, 0.5), dropout(x * 2, 0.5)
-
-    graph = _passed(program, _input(8, 16))
-    (reserved,) = _calls(graph, RESERVE)
-    assert reserved.args[2] == [*graph.placeholders]
-    assert [node.args[4] for node in _calls(graph, UNIFORM)] == [4, 4]
-
-
-def test_odd_inputs_lie_nowhere_in_vectors():
+def test_inputs_may_lie_anywhere_but_where_no_vectors_are_read():
+    graph = _passed(lambda x: (dropout(x, 0.5), dropout(x * 2, 0.5)), _input(8, 16))
+    assert len(_calls(graph, aten.native_dropout.default)) == 1
+    assert [node.args[4] for node in _calls(graph, UNIFORM)] == [4]
     graph = _passed(lambda x: dropout(x, 0.5), _input(7, 9))
-    assert _calls(graph, RESERVE)[0].args[2] == []
     assert [node.args[4] for node in _calls(graph, UNIFORM)] == [1]
+
+
+def _copied(x):
+    y = x.exp()
+    return (
+        *(dropout(y[1:17].clone(), 0.5), dropout(y[1:17] * 1, 0.5)),
+        *(dropout(torch.cat([y[1:9], y[9:17]]), 0.5), dropout(y[1:17].double().float(), 0.5)),
+    )
+
+
+def test_copies_are_where_eager_makes_them():
+    recorded = to_aten(_traced(_copied), [_input(20)])
+    graph = run_passes(recorded, (_drawing(), *NUMERIC_PASSES, *LOOP_PASSES), verify_each=True)
+    assert [node.args[4] for node in _calls(graph, UNIFORM)] == [4, 4, 4, 4]
+
+
+def test_operators_that_draw_by_vectors_keep_their_copies(monkeypatch):
+    recorded = to_aten(_traced(lambda x: dropout(x[1:17].clone(), 0.5)), [_input(20)])
+    monkeypatch.setattr(base, "_counts_places", lambda node: True)
+    graph = run_passes(recorded, (*NUMERIC_PASSES, *LOOP_PASSES), verify_each=True)
+    (drawn,) = _calls(graph, aten.native_dropout.default)
+    assert drawn.args[0].meta["val"].storage_offset() == 0
 
 
 def test_views_of_results_lie_in_vectors_as_far_as_they_begin_at_these():

@@ -324,3 +324,39 @@ def test_weights_are_rounded_only_where_their_sums_are():
     assert types["rounded"][rounded.made[0]] == "bf16"
     assert types["exact"][exact.values[0].buffer] == "f32"
     assert types["exact"][exact.made[0]] == "f32"
+
+
+CROSSED = """graph main()
+  input q: f32[6, 32, 8] on cpu
+  input k: f32[6, 32, 8] on cpu
+  input o: f32[6, 32, 8] on cpu
+  input p: f32[6, 32, 8] on cpu
+  input v: f32[6, 32, 8] on cpu
+  define s: f32[6, 32, 32] on cpu
+    call out aten::bmm.out(q, k.view([6, 8, 32], [256, 1, 8], 0))
+  define w: f32[6, 32, 32] on cpu
+    for i0: 6, i1: 32, i2: 32 = exp(s[i0, i1, i2])
+  define t: f32[6, 32, 32] on cpu
+    call out aten::bmm.out(o, p.view([6, 8, 32], [256, 1, 8], 0))
+  define u: f32[6, 32, 32] on cpu
+    for i0: 6, i1: 32, i2: 32 = sigmoid(t[i0, i1, i2])
+  define a: f32[6, 32, 8] on cpu
+    call out aten::bmm.out(w, v)
+  define b: f32[6, 32, 8] on cpu
+    call out aten::bmm.out(u, a)
+  define c: f32[6, 32, 8] on cpu
+    call out aten::bmm.out(u, v)
+  define d: f32[6, 32, 8] on cpu
+    call out aten::bmm.out(w, c)
+  return b, d
+"""
+
+
+def test_mixtures_that_need_one_another_are_not_merged() -> None:
+    graph = parse_graph(CROSSED)
+    verify(graph)
+    schedule = plan(graph, options=SchedulerOptions.for_gpu())
+    inputs = [torch.randn(6, 32, 8, generator=torch.Generator().manual_seed(n)) for n in range(5)]
+    got = load_python(render_python(schedule.program))(inputs)
+    for ours, theirs in zip(got, interpret(graph, inputs), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-3)

@@ -589,6 +589,7 @@ def test_groups_are_found_by_where_they_end_alone() -> None:
         ("le(p2[0]", "lt(p2[0]"),
         ("p2[1]", "p2[2]"),
         ("p2: read i32[4]", "p2: read i32[5]"),
+        ("p2: read i32[4]", "p2: read i32[4] stride [2] offset 0"),
     ):
         assert was in text
         kernel = parse_kernel(text.replace(was, other))

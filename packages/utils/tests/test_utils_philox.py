@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from plait_utils.philox import BLOCK, RESERVE, UNIFORM, _signed, advance, begins_at, philox, take
+from plait_utils import philox_agreement
+from plait_utils.philox import BLOCK, UNIFORM, _signed, advance, neighbours, philox, take
 from plait_utils.philox_agreement import Kind, agreeing, dropout_scale
 
 WORD = 0xFFFFFFFF
@@ -135,14 +136,31 @@ def test_a_state_is_taken_once(monkeypatch):
     assert generator.offset == 24
 
 
-def test_operands_begin_where_vectors_do():
-    x = torch.empty(64)
-    sizes = [(24, 16), (12, 16), (6, 8), (5, 4)]
-    assert [begins_at(x[:count]) for count, _ in sizes] == [multiple for _, multiple in sizes]
-    assert [begins_at(x.to(torch.bfloat16)[:count]) for count in (24, 12)] == [16, 8]
-    first = -x.data_ptr() // 4 % 4
-    with pytest.raises(RuntimeError, match="no multiple of 16 bytes"):
-        RESERVE(4, torch.device("cuda", 0), [x[first + 2 :][:8]])
+def test_neighbours_are_as_many_as_vectors_hold():
+    found = [neighbours(count, torch.float32) for count in (24, 12, 6, 5)]
+    assert found == [4, 4, 2, 1]
+    wide = [neighbours(24, dtype) for dtype in (torch.float64, torch.bfloat16, torch.float16)]
+    assert wide == [2, 8, 8]
+
+
+def test_what_could_not_be_compared_is_asked_again(monkeypatch, tmp_path):
+    monkeypatch.setenv("PLAIT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(philox_agreement, "_key", lambda index: "a GPU")
+    full = torch.OutOfMemoryError("no memory")
+
+    def fails(kind, device):
+        raise full
+
+    philox_agreement.forget()
+    with monkeypatch.context() as patch:
+        patch.setattr(philox_agreement, "differing", fails)
+        assert philox_agreement._known(7) == frozenset()
+    monkeypatch.setattr(philox_agreement, "differing", lambda kind, device: None)
+    assert philox_agreement._known(7) == frozenset(Kind)
+    monkeypatch.setattr(philox_agreement, "differing", fails)
+    philox_agreement.forget()
+    assert philox_agreement._known(7) == frozenset(Kind)  # by the disk cache
+    philox_agreement.forget()
 
 
 def test_scales_are_as_wide_as_the_kernels():

@@ -142,7 +142,7 @@ def buffer_uses(program: Program) -> bytes:
         if isinstance(writes.buffers[memory].storage, ExternStorage):
             uses[memory] = Use.CALLS
     for step in program.steps:
-        if isinstance(step, CallExtern | CopyBack):  # what reserves reads no elements
+        if isinstance(step, CallExtern | CopyBack):
             uses |= dict.fromkeys(map(writes.memory, _used(step)), Use.CALLS)
     for step in program.steps:
         for name in (program.inputs[position] for position in writes.of(step)):
@@ -155,8 +155,6 @@ def _used(step: CallExtern | CopyBack) -> list[str]:
     if isinstance(step, CopyBack):
         return [step.input, step.source.buffer]
     made = [name for name in step.results if name is not None]
-    if reserves(step):
-        return made
     return [*(ref.buffer for ref in tensors_of(step)), *made]
 
 

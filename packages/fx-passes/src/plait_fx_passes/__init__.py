@@ -328,7 +328,6 @@ else:
                 "KERNEL_PASSES",
                 "LAYOUT_PASSES",
                 "LAYOUT_PASSES_OF_KERNELS",
-                "LAYOUT_PASSES_OF_KERNELS",
                 "LOOP_PASSES",
                 "NUMERIC_PASSES",
                 "PassRecord",

@@ -13,6 +13,7 @@ from plait_ir_lowering import (
     DType,
     IndexExpr,
     IndexValue,
+    Layout,
     Load,
     Op,
     Value,
@@ -88,7 +89,8 @@ def _groups(value: Value, params: Mapping[str, Param], name: str) -> Groups | No
     if not loads or len(rows) != 1:
         return None
     count, ends = len(loads) + 1, loads[0].buffer
-    if params[ends].layout.size != (as_index(count),) or params[ends].dtype is not DType.i32:
+    lie_apart = params[ends].layout != Layout.of((as_index(count),))
+    if lie_apart or params[ends].dtype is not DType.i32:
         return None
     made = group_of([Load(ends, [as_index(n)], DType.i32) for n in range(count - 1)], rows[0])
     return Groups(Var(name, count), ends, count, rows[0]) if made is value else None

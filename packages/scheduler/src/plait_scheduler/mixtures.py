@@ -46,7 +46,8 @@ def fuse_mixtures(graph: Graph, options: SchedulerOptions, log: DecisionLog) -> 
     found = _unread(graph, _merged(graph, matches), log)
     found = [match for match in found if _settle(log, match, None)]
     found = _unread(graph, found, log)  # fuel may have ended between those that share products
-    found = [_over_heads(graph, match, options, log) for match in found]
+    for place in range(len(found)):
+        found = _over_heads(graph, found, place, options, log)
     return _with_mixtures(graph, found, spans=options.attention_spans)
 
 
@@ -57,15 +58,22 @@ def _settle(log: DecisionLog, match: Match, obstacle: str | None) -> bool:
     return log.settle(DecisionKind.MIXTURE, both, obstacle, reason, nbytes)
 
 
-def _over_heads(graph: Graph, match: Match, options: SchedulerOptions, log: DecisionLog) -> Match:
-    """A mixture that sums over the heads that share its rows, where that is done afterwards."""
+def _over_heads(
+    graph: Graph, matches: list[Match], place: int, options: SchedulerOptions, log: DecisionLog
+) -> list[Match]:
+    """The mixtures, of which one sums over the heads that share its rows, where that is done
+    afterwards."""
+    match = matches[place]
     found = over_heads(match, options.min_parallel_points)
-    if found is None or _ordered(graph, [found]) is None:
-        return match
+    if found is None:
+        return matches
+    changed = [*matches[:place], found, *matches[place + 1 :]]
+    if _ordered(graph, changed) is None:
+        return matches
     both = (match.buffers[0].name, found.buffers[0].name)
     reason = f"{both[0]} is read only for sums over heads that share rows"
     nbytes = 2 * sum(map(buffer_bytes, match.buffers))
-    return found if log.settle(DecisionKind.MIXTURE, both, None, reason, nbytes) else match
+    return changed if log.settle(DecisionKind.MIXTURE, both, None, reason, nbytes) else matches
 
 
 def _unread(graph: Graph, found: list[Match], log: DecisionLog) -> list[Match]:
@@ -87,13 +95,17 @@ def _unread(graph: Graph, found: list[Match], log: DecisionLog) -> list[Match]:
 
 
 def _merged(graph: Graph, matches: Sequence[Match]) -> list[Match]:
-    """The mixtures, those of the same pairs as one where nothing between them needs one of them."""
+    """The mixtures, those of the same pairs as one where nothing between them needs one of them,
+    and no other that is one needs both."""
     found: list[Match] = []
-    for match in matches:
+    for number, match in enumerate(matches):
         for place, other in enumerate(found):
             both = merged(other, match)
-            if both is not None and _ordered(graph, [both]) is not None:
-                found[place] = both
+            if both is None:
+                continue
+            joined = [*found[:place], both, *found[place + 1 :]]
+            if _ordered(graph, [*joined, *matches[number + 1 :]]) is not None:
+                found = joined
                 break
         else:
             found.append(match)

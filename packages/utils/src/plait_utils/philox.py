@@ -42,7 +42,7 @@ _MOST_NEIGHBOURS, _VECTOR_BYTES = 8, 16
 _library: Any
 _library = torch.library.Library("plait_philox", "DEF")  # type: ignore[no-untyped-call]  # as torch has it
 _library.define(
-    "reserve(SymInt count, Device device, Tensor[] placed) -> Tensor",
+    "reserve(SymInt count, Device device) -> Tensor",
     tags=(torch.Tag.nondeterministic_seeded,),
 )
 _library.define(
@@ -110,12 +110,6 @@ def neighbours(count: int, dtype: torch.dtype) -> int:
     return math.gcd(count, most) if count else most
 
 
-def begins_at(tensor: Tensor) -> int:
-    """Of how many bytes the place of a tensor is to be a multiple, that threads of a dropout draw
-    as many neighbours as its size allows."""
-    return neighbours(tensor.numel(), tensor.dtype) * tensor.element_size()
-
-
 def threads_of(device: torch.device) -> int:
     """How many threads of ATen's kernels a GPU runs at once, at most."""
     found = torch.cuda.get_device_properties(device)
@@ -128,8 +122,8 @@ def take(device: int, count: int) -> tuple[int, int]:
     """The seed and the offset of a GPU's default generator, which is moved on by `count`; both as
     signed numbers of 64 bits.
 
-    Other threads of Python wait meanwhile. What an operator of torch draws just then, in a thread
-    that runs no Python, is drawn from the same offset.
+    Other threads that take wait meanwhile. What an operator of torch draws just then, in another
+    thread, is drawn from the same offset, and a thread that seeds just then does not begin anew.
     """
     generator = torch.cuda.default_generators[device]
     with _taking:
@@ -142,10 +136,7 @@ def _signed(number: int) -> int:
     return number - (1 << 64) if number >> 63 else number
 
 
-def _reserve(count: int, device: torch.device, placed: Sequence[Tensor]) -> Tensor:
-    for tensor in placed:
-        if tensor.data_ptr() % (multiple := begins_at(tensor)):
-            raise RuntimeError(f"a dropout's operand begins at no multiple of {multiple} bytes")
+def _reserve(count: int, device: torch.device) -> Tensor:
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         return _recorded(count, device)
     index = torch.cuda.current_device() if device.index is None else device.index
@@ -187,7 +178,7 @@ def uniform_at(
     return (low ^ high << 21).to(dtype) * 2.0**-53 + 2.0**-54
 
 
-def _fake_state(count: int, device: torch.device, placed: Sequence[Tensor]) -> Tensor:
+def _fake_state(count: int, device: torch.device) -> Tensor:
     return torch.empty(2, dtype=torch.int64, device=device)
 
 
@@ -204,8 +195,7 @@ _library.impl("uniform", _fake_numbers, "Meta")
 
 RESERVE = torch.ops.plait_philox.reserve.default
 """The seed and the offset of a GPU's default generator, which is moved on by `count`, as a tensor
-there of two int64. Raises RuntimeError, and moves nothing, where one of the tensors `placed` begins
-elsewhere than `begins_at` says."""
+there of two int64."""
 UNIFORM = torch.ops.plait_philox.uniform.default
 """Numbers of (0, 1], float32 or float64, as ATen's kernels draw them from a state, `start` behind
 its offset, before they make others of them."""

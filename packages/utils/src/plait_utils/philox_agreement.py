@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from plait_utils.cache import DiskCache
 from plait_utils.hashing import stable_hash
-from plait_utils.log import warn_once
+from plait_utils.log import get_logger, warn_once
 from plait_utils.philox import UNROLL, advance, neighbours, threads_of, uniform_at
 
 
@@ -50,15 +50,31 @@ def agreeing(device: torch.device) -> frozenset[Kind]:
     return _known(torch.cuda.current_device() if device.index is None else device.index)
 
 
-@cache
+_answers: dict[int, frozenset[Kind]] = {}
+"""By GPU; `forget` empties it."""
+
+
+def forget() -> None:
+    """Let this process ask the disk cache, or the GPU, again."""
+    _answers.clear()
+
+
 def _known(index: int) -> frozenset[Kind]:
+    if index in _answers:
+        return _answers[index]
     store, key = DiskCache(), _key(index)
     data = store.get(key)
     if data is not None:
-        return frozenset(map(Kind, json.loads(data)))
+        found = frozenset(map(Kind, json.loads(data)))
+        return _answers.setdefault(index, found)
     device = torch.device("cuda", index)
-    with torch.no_grad(), torch._C.DisableTorchFunction(), _disable_current_modes():
-        found = frozenset(kind for kind in Kind if differing(kind, device) is None)
+    try:
+        with torch.no_grad(), torch._C.DisableTorchFunction(), _disable_current_modes():
+            found = frozenset(kind for kind in Kind if differing(kind, device) is None)
+    except RuntimeError as error:  # such as a lack of memory, which passes
+        get_logger("draws").info("what %s draws could not be compared: %s", device, error)
+        return frozenset()
+    _answers[index] = found
     store.put(key, json.dumps(sorted(kind.value for kind in found)).encode())
     for kind in set(Kind) - found:
         message = "%s on %s are drawn by torch's kernels: this torch draws others than plait knows"
@@ -76,10 +92,13 @@ def _key(index: int) -> str:
 
 
 def differing(kind: Kind, device: torch.device) -> str | None:
-    """Where what operators of a kind draw is first found to differ, in words; None: nowhere."""
+    """Where what operators of a kind draw is first found to differ, in words; None: nowhere.
+
+    Raises RuntimeError where they could not be compared.
+    """
     try:
         return next((found for found in _CASES[kind](device) if found is not None), None)
-    except (RuntimeError, NotImplementedError, AttributeError) as error:
+    except (NotImplementedError, AttributeError) as error:  # another torch lacks it
         return str(error)
 
 

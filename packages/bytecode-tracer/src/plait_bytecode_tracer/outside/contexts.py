@@ -114,8 +114,7 @@ def _context(one: Any, two: Any, depth: int) -> Context:
         is_settled = all(part.unchanging is not _NONE for part in made)
         return dataclasses.replace(found, unchanging=one) if is_settled else found
     if one is two:
-        is_settled = not made and kind not in _CONTAINERS and not dataclasses.is_dataclass(one)
-        unchanging = one if is_settled else _NONE
+        unchanging = one if _is_opaque(one) else _NONE
         return dataclasses.replace(found, itself=one, unchanging=unchanging)
     if kind not in _CONTAINERS and not dataclasses.is_dataclass(one):
         raise TraceBreakError("GB0009", f"a tensor subclass that makes a {kind.__name__} each time")
@@ -138,11 +137,20 @@ def _held(value: Any) -> tuple[tuple[object, ...], Sequence[Any]]:
     take = _CONTAINERS.get(type(value))
     if take is not None:
         return take(value)
-    table = getattr(value, "__dict__", None)
-    of_torch = type(value).__module__.startswith("torch.") and not dataclasses.is_dataclass(value)
-    if of_torch or is_a(value, type) or callable(value) or type(table) is not dict:
-        return (), ()  # such as a DeviceMesh, which does not change
+    if _is_opaque(value):
+        return (), ()
+    table = vars(value)
     return tuple(table), list(table.values())
+
+
+def _is_opaque(value: Any) -> bool:
+    """Whether an object counts by which it is alone, as a DeviceMesh, which does not change."""
+    if type(value) in _CONTAINERS:
+        return False
+    of_torch = type(value).__module__.startswith("torch.") and not dataclasses.is_dataclass(value)
+    if of_torch or is_a(value, type) or callable(value):
+        return True
+    return type(getattr(value, "__dict__", None)) is not dict
 
 
 def _listed(value: Any) -> tuple[tuple[object, ...], Sequence[Any]]:

@@ -55,11 +55,19 @@ _ABSOLUTE = frozenset(
     {torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default}
 )
 """What counts places from where the memory of its operand begins."""
+_BY_VECTORS = torch.ops.aten.native_dropout.default
+"""Draws on a GPU by where the memory of its operand begins."""
 
 
 def _begins_at(node: fx.Node) -> object:
     value = node.meta["val"]
     return value.storage_offset() if isinstance(value, torch.Tensor) else None
+
+
+def _counts_places(node: fx.Node) -> bool:
+    if node.target is _BY_VECTORS:
+        return bool(node.meta["val"][0].device.type != "cpu")
+    return node.target in _ABSOLUTE
 
 
 @dataclass(slots=True)
@@ -86,7 +94,7 @@ class Memory:
             by_root,
             frozenset(mutation.result for mutation in graph.mutations),
             frozenset(placeholders[mutation.input] for mutation in graph.mutations),
-            any(node.target in _ABSOLUTE for node in graph.graph.nodes),
+            any(map(_counts_places, graph.graph.nodes)),
         )
 
     def remembered(self) -> dict[fx.Node, set[int]]:

@@ -63,8 +63,6 @@ class _Reserved:
 
     node: fx.Node
     count: int | torch.SymInt = 0
-    placed: dict[fx.Node, None] = field(default_factory=dict)
-    """Inputs that are to begin where a dropout reads as many elements at once as it can."""
 
 
 @dataclass(slots=True)
@@ -98,15 +96,14 @@ class _Draws:
         state = self.states.get(value.device)
         if state is None:
             made = self.context.fake([2], torch.int64, value.device)
-            state = _Reserved(calls.known(made, RESERVE, STEP, value.device, []))
+            state = _Reserved(calls.known(made, RESERVE, STEP, value.device))
         drawing = _Drawing(self.context, node, value, calls, generator.threads, state)
         drawn = rule(drawing)
         if drawn is None or not self._let_use(node, drawn):
             calls.erase()
             return False
         state.count += drawing.step
-        state.placed |= drawing.placed
-        state.node.args = (state.count, value.device, [*state.placed])
+        state.node.args = (state.count, value.device)
         self.states[value.device] = state
         self.context.matches[kind.value] += 1
         return True
@@ -151,8 +148,6 @@ class _Drawing:
     state: _Reserved
     step: int | torch.SymInt = 0
     """How far it moves the generator on, when that is known."""
-    placed: dict[fx.Node, None] = field(default_factory=dict)
-    """As of the state."""
 
     def number(self, position: int, default: float | None = None) -> float | None:
         """An argument that may be left out, by its place in the schema; None for one that each call
@@ -265,13 +260,10 @@ def _dropout(drawing: _Drawing) -> _Made:
 
 def _vector(drawing: _Drawing, x: fx.Node) -> int | None:
     """How many neighbours a thread of ATen's dropout draws: as many as the operand's place in
-    memory allows. torch's allocator begins at multiples of 512 bytes. An input is to begin where
-    the most are allowed; None where that is not known, as of what eager computes in its memory."""
+    memory allows. torch's allocator begins at multiples of 512 bytes; None where that is not
+    known, as of inputs, and of what eager computes in their memory."""
     most = _most(x.meta["val"])
     if most is None or most == 1:
-        return most
-    if x.op == "placeholder":
-        drawing.placed[x] = None
         return most
     if _is_in_foreign_memory(drawing.context.aten, storage_root(x)):
         return None

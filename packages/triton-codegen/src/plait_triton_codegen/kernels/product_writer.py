@@ -191,7 +191,7 @@ class ProductWriter:
         """The head of a loop over a program's share of all blocks, behind what it needs."""
         writer, name = self.finish, self.names["program"]
         extents = [
-            (writer.index(e).text, block) for e, block in product_grid(self.found, self.tile)
+            (writer.index(e).grouped(), block) for e, block in product_grid(self.found, self.tile)
         ]
         counts = [text if block == 1 else f"tl.cdiv({text}, {block})" for text, block in extents]
         total = " * ".join(count for count in counts if count != "1")
