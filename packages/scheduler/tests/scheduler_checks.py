@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from scheduler_graphs import Builder, T
 
-from plait_ir_lowering import interpret, verify
+from plait_ir_lowering import interpret, parse_graph, verify
 from plait_scheduler import (
     Attend,
     Kernel,
+    Program,
     Schedule,
     SchedulerOptions,
     load_python,
@@ -17,6 +18,7 @@ from plait_scheduler import (
     plan,
     print_program,
     render_python,
+    verify_program,
 )
 
 
@@ -55,3 +57,17 @@ def run(b: Builder, *outputs: T, options: SchedulerOptions | None = None, tol=2e
 def kernel_count(schedule: Schedule) -> int:
     """How many launches the program has."""
     return sum(type(step).__name__ == "Launch" for step in schedule.program.steps)
+
+
+def program_of(text: str, *inputs: torch.Tensor, kernels: int) -> Program:
+    """The program of a graph's text, of so many kernels, which computes what the graph says."""
+    graph = parse_graph(text)
+    verify(graph)
+    program = plan(graph).program
+    verify_program(program)
+    assert len(program.kernels) == kernels, print_program(program)
+    assert parse_program(print_program(program)) == program
+    found = load_python(render_python(program))(list(inputs))
+    for ours, theirs in zip(found, interpret(graph, inputs), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    return program

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from scheduler_checks import program_of
 
 from plait_ir_lowering import (
-    interpret,
     parse_graph,
-    verify,
 )
 from plait_scheduler import (
     Accumulate,
@@ -16,25 +15,11 @@ from plait_scheduler import (
     ProgramSyntaxError,
     load_python,
     parse_kernel,
-    parse_program,
     plan,
     print_kernel,
-    print_program,
     render_python,
     verify_kernel,
 )
-
-
-def program_of(text: str, *inputs: torch.Tensor, kernels: int):
-    graph = parse_graph(text)
-    verify(graph)
-    program = plan(graph).program
-    assert len(program.kernels) == kernels, print_program(program)
-    assert parse_program(print_program(program)) == program
-    found = load_python(render_python(program))(list(inputs))
-    for ours, theirs in zip(found, interpret(graph, inputs), strict=True):
-        torch.testing.assert_close(ours, theirs)
-    return program
 
 
 def running_sum(axis: int, *, rows: int = 6, columns: int = 9) -> str:

@@ -10,7 +10,7 @@ heads share are summed over these in the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from plait_ir_lowering import Buffer, Definition, Graph, Mixture, Value, Var, atoms
@@ -97,6 +97,14 @@ def _unread(graph: Graph, found: list[Match], log: DecisionLog) -> list[Match]:
 def _merged(graph: Graph, matches: Sequence[Match]) -> list[Match]:
     """The mixtures, those of the same pairs as one where nothing between them needs one of them,
     and no other that is one needs both."""
+    found = _joined(matches, lambda _: True)
+    if _ordered(graph, found) is not None:
+        return found
+    return _joined(matches, lambda together: _ordered(graph, together) is not None)
+
+
+def _joined(matches: Sequence[Match], may_be: Callable[[Sequence[Match]], bool]) -> list[Match]:
+    """The mixtures, those of the same pairs as one where that `may_be` with all others."""
     found: list[Match] = []
     for number, match in enumerate(matches):
         for place, other in enumerate(found):
@@ -104,7 +112,7 @@ def _merged(graph: Graph, matches: Sequence[Match]) -> list[Match]:
             if both is None:
                 continue
             joined = [*found[:place], both, *found[place + 1 :]]
-            if _ordered(graph, [*joined, *matches[number + 1 :]]) is not None:
+            if may_be([*joined, *matches[number + 1 :]]):
                 found = joined
                 break
         else:

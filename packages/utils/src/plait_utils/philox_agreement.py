@@ -176,9 +176,10 @@ def _uniforms(device: torch.device) -> Iterator[str | None]:
             position, numbers = _expected(count, threads, 1, wide)
             expected = torch.where(numbers.to(dtype) == 1, 0.0, numbers.to(dtype))
 
-            def draw(generator: torch.Generator, count: int = count, of: object = dtype) -> Tensor:
-                made = torch.empty(count, dtype=of, device=device)  # type: ignore[call-overload]
-                return made.uniform_(generator=generator)  # type: ignore[no-any-return]
+            def draw(
+                generator: torch.Generator, count: int = count, of: torch.dtype = dtype
+            ) -> Tensor:
+                return torch.empty(count, dtype=of, device=device).uniform_(generator=generator)
 
             step = advance(count, threads, UNROLL[wide])
             what = f"{count} uniform {dtype}"
@@ -193,9 +194,11 @@ def _bernoullis(device: torch.device) -> Iterator[str | None]:
             position, numbers = _expected(count, threads, 1, wide)
             expected = (numbers < _KEPT).to(dtype)
 
-            def draw(generator: torch.Generator, count: int = count, of: object = dtype) -> Tensor:
-                made = torch.empty(count, dtype=of, device=device)  # type: ignore[call-overload]
-                return made.bernoulli_(_KEPT, generator=generator)  # type: ignore[no-any-return]
+            def draw(
+                generator: torch.Generator, count: int = count, of: torch.dtype = dtype
+            ) -> Tensor:
+                made = torch.empty(count, dtype=of, device=device)
+                return made.bernoulli_(_KEPT, generator=generator)
 
             step = advance(count, threads, UNROLL[wide])
             what = f"{count} zeros and ones of {dtype}"
