@@ -20,7 +20,11 @@ _ALL_OF = ROOT / "packages" / "triton-codegen"
 _SECONDS = 420.0
 _NO_TESTS = 5
 """pytest's exit status where it finds none, as a module that is skipped has."""
-_LONGEST = ("test_triton_workers", "test_triton_compile", "test_plait_gpu_warm_start")
+_LONGEST = (
+    *("test_triton_compile", "test_triton_compile_operations", "test_triton_compile_targets"),
+    *("test_plait_distributed", "test_plait_two_gpus", "test_triton_workers"),
+    *("test_plait_gpu_warm_start", "test_triton_products"),
+)
 """Files that take longest, and begin first."""
 _COUNTED = re.compile(r"(\d+) (passed|failed|error|skipped)")
 _FAILED = re.compile(r"^(?:FAILED|ERROR) \S*?([\w.]+(?:::\S+)?)(?: - (.*))?$", re.MULTILINE)

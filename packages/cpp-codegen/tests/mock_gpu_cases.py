@@ -650,7 +650,13 @@ def test_each_call_draws_from_where_the_generator_is(is_recorded: bool) -> None:
     assert alive() == before
 
 
-def test_failures_of_what_draws_are_errors_and_leave_nothing() -> None:
+def test_failures_of_what_draws_are_errors_and_leave_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(device: int, count: int) -> tuple[int, int]:
+        raise RuntimeError("the generator of a GPU that is really there is none of this one's")
+
+    monkeypatch.setattr(philox, "take", refuse)
     for what in (GPU.mock_fail, GPU.mock_fail_memory):
         before = alive()
         for number in FAILURES:

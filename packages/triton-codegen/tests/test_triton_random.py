@@ -8,7 +8,7 @@ import pytest
 import torch
 from triton_checks import DEVICE, gpu_program
 
-from plait_triton_codegen import build
+from plait_triton_codegen import build, render_kernel
 from plait_utils import DiskCache
 from plait_utils.counters import BITS, NORMAL, UNIFORM
 from plait_utils.philox import UNIFORM as DRAWN
@@ -86,3 +86,47 @@ def test_a_dropout_of_a_gpu_s_generator_is_part_of_its_neighbours_kernel(cache: 
     found = executable(*(each.to(DEVICE) for each in (STATE, x, y)))
     for one, other in zip(found, program(STATE, x, y), strict=True):
         torch.testing.assert_close(one.cpu(), other)
+
+
+def _dropout(state, x, threads, vector, p=0.75):
+    return x * (DRAWN(state, x.shape, 4, threads, vector, torch.float32) < p) * (1 / p)
+
+
+DROPOUTS = {
+    "points": (lambda s, x: _dropout(s, x.relu(), 256, 4), (6, 100), True),
+    "points, with their mask": (
+        lambda s, x: (_dropout(s, x, 256, 8), DRAWN(s, x.shape, 4, 256, 8, torch.float32) < 0.75),
+        (5, 1000),
+        True,
+    ),
+    "one counter": (lambda s, x: _dropout(s, x + 1, 256, 4), (1, 4), False),
+    "two counters": (lambda s, x: _dropout(s, x + 1, 256, 4), (1, 8), True),
+    "rows": (lambda s, x: torch.softmax(_dropout(s, x, 256, 4), 1), (5, 200), True),
+    "long rows": (lambda s, x: torch.softmax(_dropout(s, x, 512, 8), 1), (1, 32_760), True),
+    "columns": (lambda s, x: _dropout(s, x, 256, 4).sum(0), (200, 64), False),
+    "pairs": (lambda s, x: _dropout(s, x, 256, 2), (3, 50), False),
+    "no neighbours": (lambda s, x: _dropout(s, x, 256, 1), (30, 100), False),
+}
+
+
+@pytest.mark.parametrize("name", DROPOUTS)
+def test_neighbours_share_what_is_drawn(cache: DiskCache, name: str) -> None:
+    function, shape, is_shared = DROPOUTS[name]
+    x = torch.randn(shape)
+    executable = build(gpu_program(function, STATE, x), cache=cache)
+    sources = [executable.source, *map(str, executable.kernels)]
+    assert any("philox_in_fours" in text for text in sources) == is_shared
+    found, wanted = executable(STATE.to(DEVICE), x.to(DEVICE)), function(STATE, x)
+    for one, other in zip(found, wanted if isinstance(wanted, tuple) else [wanted], strict=True):
+        torch.testing.assert_close(one.cpu(), other)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_masks_that_are_kept_take_no_precision_of_what_is_beside_them(wide: bool) -> None:
+    def program(state, x):
+        kept = DRAWN(state, x.shape, 4, 256, 8, torch.float32) < 0.75
+        found = torch.nn.functional.gelu(x.float()) * kept
+        return (found if wide else found.to(x.dtype)), kept
+
+    (kernel,) = gpu_program(program, STATE, torch.randn(64, 64, dtype=torch.bfloat16)).kernels
+    assert ("tl.erf" in render_kernel(kernel).text) == wide

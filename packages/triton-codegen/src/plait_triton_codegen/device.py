@@ -327,18 +327,45 @@ def shift_right(a, bits):
 
 
 @triton.jit
-def philox(key, counter, subsequence, lane):
-    """A word of Philox-4x32-10, as `plait_utils.philox.philox` computes it."""
-    words = tl.philox(
+def _words(key, counter, subsequence):
+    return tl.philox(
         key,
         counter.to(tl.uint32),
         (counter >> 32).to(tl.uint32),
         subsequence.to(tl.uint32),
         (subsequence >> 32).to(tl.uint32),
     )
+
+
+@triton.jit
+def philox(key, counter, subsequence, lane):
+    """A word of Philox-4x32-10, as `plait_utils.philox.philox` computes it."""
+    words = _words(key, counter, subsequence)
     low = tl.where(lane == 0, words[0], words[1])
     high = tl.where(lane == 2, words[2], words[3])
     return tl.where(lane < 2, low, high).to(tl.int64)
+
+
+@triton.jit
+def _first_of_fours(value):
+    """[..., 4 * n] to [..., n]: of each four neighbours the first, where they differ."""
+    if len(value.shape) == 0 or value.shape[-1] == 1:
+        return value
+    rows: tl.constexpr = value.shape[:-1]
+    even, _ = tl.split(value.reshape(rows + [value.shape[-1] // 2, 2]))  # noqa: RUF005
+    first, _ = tl.split(even.reshape(rows + [value.shape[-1] // 4, 2]))  # noqa: RUF005
+    return first
+
+
+@triton.jit
+def philox_in_fours(key, counter, subsequence, lane):
+    """`philox` where four neighbours are the words of one counter, which is computed once."""
+    if subsequence.shape[-1] < 4:
+        return philox(key, counter, subsequence, lane)
+    counter, subsequence = _first_of_fours(counter), _first_of_fours(subsequence)
+    words = _words(key, counter, subsequence)
+    found = tl.join(tl.join(words[0], words[2]), tl.join(words[1], words[3]))
+    return found.reshape(found.shape[:-3] + [4 * found.shape[-3]]).to(tl.int64)  # noqa: RUF005
 
 
 @triton.jit

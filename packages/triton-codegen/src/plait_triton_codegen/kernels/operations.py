@@ -193,6 +193,8 @@ _FAST: dict[str, str] = {
     "tanh": "device.fast_tanh({0})",
 }
 """Forms for f32 that are off by a few ulps, which rounding to 16 bits hides."""
+INEXACT = frozenset((*_FAST, "erf"))
+"""The operations that have such a form."""
 
 ROW_DIVISION = Expression("{0} * (1.0 / {1})")
 """Division by what is the same along a row, where an ulp does not matter."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from plait_ir_lowering import DType, ReductionKind, Var
 from plait_scheduler import (
-    Access,
     Accumulate,
     Attend,
     Domain,
@@ -26,6 +25,7 @@ from plait_triton_codegen.errors import UnsupportedKernelError
 from plait_triton_codegen.kernels.attention import AttentionWriter, attention_of
 from plait_triton_codegen.kernels.chips import Chip
 from plait_triton_codegen.kernels.descriptors import LEAST_CAPABILITY, are_plain
+from plait_triton_codegen.kernels.exactness import is_exact, is_wide
 from plait_triton_codegen.kernels.launchers import function_head, launcher_of, signature_of
 from plait_triton_codegen.kernels.literals import cast
 from plait_triton_codegen.kernels.loops import Loop, loops
@@ -106,7 +106,7 @@ def _product(
     """Raises UnsupportedKernelError for a type that Triton does not have."""
     for param in kernel.params:
         kind_of(param.dtype)
-    exact = _is_exact(kernel, options)
+    exact = is_wide(kernel, options)
     chosen = tile or product_tile(found, tf32=options.tf32, shared=chip.shared_bytes)
     return _of_blocks(kernel, ProductWriter(kernel, found, options, exact, chosen).text())
 
@@ -151,12 +151,6 @@ def _of_blocks(kernel: Kernel, text: BlocksText) -> TritonKernelSource:
         text.checks,
         text.described,
     )
-
-
-def _is_exact(kernel: Kernel, options: TritonOptions) -> bool:
-    """Whether some result shows errors of a few f32 ulps."""
-    writes = [p.dtype for p in kernel.params if p.access is not Access.READ]
-    return not options.fast_math or not all(d.is_reduced_precision for d in writes)
 
 
 def host_kernel(
@@ -213,7 +207,7 @@ class _Renderer:
                 masks["r"] = fresh("rmask", taken)
         self.writer = ValueWriter(
             self.flat,
-            _is_exact(self.kernel, self.options),
+            is_exact(self.kernel, self.options),
             self.options.check_indices,
             masks,
             taken,

@@ -29,6 +29,7 @@ from plait_ir_lowering import (
     post_order,
 )
 from plait_scheduler import shares
+from plait_triton_codegen.kernels.draws import PHILOX_IN_FOURS, in_fours
 from plait_triton_codegen.kernels.literals import (
     bitcast,
     cast,
@@ -277,6 +278,8 @@ class ValueWriter:
     def _expression(self, op: Op, guard: Term | None) -> tuple[Op, Expression]:
         """How to write `op`, or a cheaper operation in its place."""
         dtype = op.args[-1].dtype
+        if op.name == "philox" and self._draws_in_fours(op, guard):
+            return op, PHILOX_IN_FOURS
         if op.name == "div" and (inverse := exact_inverse(op.args[1])) is not None:
             return Op("mul", (op.args[0], inverse)), expression_of("mul", dtype, self.exact)
         if self.exact and op in self.shares and self._is_row_division(op, guard):
@@ -291,6 +294,12 @@ class ValueWriter:
     def _is_row_division(self, op: Op, guard: Term | None) -> bool:
         over, under = (self._term(arg, guard).axes for arg in op.args)
         return "r" in over and "r" not in under
+
+    def _draws_in_fours(self, op: Op, guard: Term | None) -> bool:
+        axis = "x" if self.flat.r is None else self.blocks[-1][0]
+        var = self.flat.r if axis == "r" and self.flat.r is not None else self.flat.x
+        subsequence = self._term(op.args[2], guard)
+        return axis in subsequence.axes and in_fours(op, var)
 
     def _operands(
         self,

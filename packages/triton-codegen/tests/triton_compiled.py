@@ -1,0 +1,55 @@
+"""The sample of kernels, compiled in a process without Triton's interpreter."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def compiled(which: str, folder: Path, target: str = "cuda:90") -> dict[str, dict[str, int]]:
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / "triton")}
+    environment.pop("TRITON_INTERPRET", None)
+    # The conftest that would set it again is not imported by a plain script.
+    done = subprocess.run(
+        [sys.executable, str(HERE / "triton_compile_sample.py"), which, target],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def multiplies_on_tensor_cores(sample: dict[str, dict[str, int]]) -> None:
+    """What multiplies matrices does so there, and its factors are on their way meanwhile, where
+    they lie in rows of whole multiples of 16 bytes."""
+    products = {name: each for name, each in sample.items() if name.startswith("product")}
+    for name, each in products.items():
+        assert bool(each["tensor cores"]) == (name != "product f32"), name
+        if name not in ("product of tails", "product f32"):
+            assert each["asynchronous copies"] > 0, name
+
+
+SPILLED = {
+    # By Triton 3.6; by 3.9 products alone do.
+    "cuda:80": {
+        "attention of documents": 16,
+        "gradients of queries, f32": 8,
+        "gradients of queries, of long rows": 32,
+        "product swiglu": 160,
+        "product shared out": 24,
+    },
+    "cuda:100": {
+        "attention of documents": 160,
+        "gradients of queries, of long rows": 48,
+        "gradients of shared keys": 16,
+    },
+}
+"""Most bytes that kernels spill, where they do: a thread has a whole row of a block of keys there,
+and so all of their documents, in 64 bits; and the sums of two products, for whose factors tensor
+cores of sm_80 take registers; and rows of queries, of the gradients of results and of sums."""
