@@ -61,6 +61,12 @@ def test_forms_of_products_do_not_spill(tmp_path: Path, target: str) -> None:
         assert each["shared"] <= 227 * 1024, name
 
 
+def test_dropouts_do_not_spill(tmp_path: Path) -> None:
+    found = compiled("draws", tmp_path)
+    assert len(found) == 10
+    assert {name: each["spills"] for name, each in found.items() if each["spills"]} == {}
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the interpreter is off on GPU machines")
 def test_compiling_under_the_interpreter_is_refused() -> None:
     with pytest.raises(TritonCodegenError, match="interpreter"):

@@ -187,6 +187,8 @@ def main(which: str, target: str) -> None:
         tiles = {name: tile for name, (_, tile) in taken.items()}
     if which == "reductions":
         chosen = reductions()
+    if which == "draws":
+        chosen = draws()
     found = {}
     for name, kernel in chosen.items():
         options = TritonOptions(max_persistent=64) if name.endswith("in a loop") else None
@@ -206,6 +208,18 @@ def main(which: str, target: str) -> None:
             "code": len(done.cubin),
         }
     print(json.dumps(found))
+
+
+def draws() -> dict[str, Kernel]:
+    """The kernels of dropouts of a GPU's generator."""
+    from test_triton_random import DROPOUTS, STATE
+    from triton_checks import gpu_program
+
+    return {
+        f"{name} {number}": kernel
+        for name, (function, shape, _) in DROPOUTS.items()
+        for number, kernel in enumerate(gpu_program(function, STATE, torch.empty(shape)).kernels)
+    }
 
 
 def reductions() -> dict[str, Kernel]:

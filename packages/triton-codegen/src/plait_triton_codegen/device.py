@@ -350,10 +350,11 @@ def philox(key, counter, subsequence, lane):
 def _first_of_fours(value):
     """[..., 4 * n] to [..., n]: of each four neighbours the first, where they differ."""
     if len(value.shape) == 0 or value.shape[-1] == 1:
-        return value
-    rows: tl.constexpr = value.shape[:-1]
-    even, _ = tl.split(value.reshape(rows + [value.shape[-1] // 2, 2]))  # noqa: RUF005
-    first, _ = tl.split(even.reshape(rows + [value.shape[-1] // 4, 2]))  # noqa: RUF005
+        first = value
+    else:
+        rows: tl.constexpr = value.shape[:-1]
+        even, _ = tl.split(value.reshape(rows + [value.shape[-1] // 2, 2]))  # noqa: RUF005
+        first, _ = tl.split(even.reshape(rows + [value.shape[-1] // 4, 2]))  # noqa: RUF005
     return first
 
 
@@ -361,11 +362,13 @@ def _first_of_fours(value):
 def philox_in_fours(key, counter, subsequence, lane):
     """`philox` where four neighbours are the words of one counter, which is computed once."""
     if subsequence.shape[-1] < 4:
-        return philox(key, counter, subsequence, lane)
-    counter, subsequence = _first_of_fours(counter), _first_of_fours(subsequence)
-    words = _words(key, counter, subsequence)
-    found = tl.join(tl.join(words[0], words[2]), tl.join(words[1], words[3]))
-    return found.reshape(found.shape[:-3] + [4 * found.shape[-3]]).to(tl.int64)  # noqa: RUF005
+        found = philox(key, counter, subsequence, lane)
+    else:
+        words = _words(key, _first_of_fours(counter), _first_of_fours(subsequence))
+        fours = tl.join(tl.join(words[0], words[2]), tl.join(words[1], words[3]))
+        shape: tl.constexpr = fours.shape[:-3] + [4 * fours.shape[-3]]  # noqa: RUF005
+        found = fours.reshape(shape).to(tl.int64)
+    return found
 
 
 @triton.jit
