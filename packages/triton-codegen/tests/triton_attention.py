@@ -11,6 +11,7 @@ from plait_ir_lowering import Graph, parse_graph, verify
 from plait_scheduler import Kernel, Program, SchedulerOptions, schedule
 
 KINDS = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
+LEAST = torch.finfo(torch.float32).min
 PLAIN = "mul(%score, f32({scale}))"
 SCORES = {
     "plain": PLAIN,
@@ -30,6 +31,10 @@ SCORES = {
     "capped causal": "where(ge(index(i2), index(i3)), mul(tanh(div("
     f'{PLAIN}, f32(20.0))), f32(20.0)), f32("-inf"))',
     "gathered": f"add({PLAIN}, bias[0, i2, checked(places[i3], {{keys}})])",
+    "low": f"where(ge(index(i2), index(i3 + {{late}})), {PLAIN}, f32(-1000000000.0))",
+    "lowest first": f"where(ge(index(i3), i64({{late}})), {PLAIN}, f32({LEAST!r}))",
+    "lowest added": f"add({PLAIN}, where(ge(index(i2), index(i3 + {{late}})), f32(0.0), "
+    f"f32({LEAST!r})))",
     "masked load": f'masked(ge(index(i2), index(i3)), add({PLAIN}, bias[i1, i2, i3]), f32("-inf"))',
 }
 """By name, over batches, heads, queries and keys."""
@@ -192,6 +197,13 @@ def eager(case: Case, inputs: list[torch.Tensor]) -> torch.Tensor:
     }.get(case.score)
     if allowed is not None:
         s = s.masked_fill(~allowed(), -torch.inf)
+    hidden = {
+        "low": lambda: (i < j + case.values["late"], -1e9),
+        "lowest first": lambda: (j < case.values["late"], LEAST),
+        "lowest added": lambda: (i < j + case.values["late"], LEAST),
+    }.get(case.score)
+    if hidden is not None:
+        s = s.masked_fill(*hidden())
     weights = s.softmax(-1)
     if case.empty == "zeros":
         weights = weights.masked_fill((s == -torch.inf).all(-1, keepdim=True), 0)

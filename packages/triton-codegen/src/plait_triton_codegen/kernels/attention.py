@@ -107,16 +107,23 @@ class AttentionWriter(PairWriter):
     def _softmax(self) -> list[str]:
         """The exponentials of a block's scores below the largest so far, and their sums.
 
-        Where all scores so far are -inf, exponentials are those below 0, and so 0.
+        Where all scores so far are -inf, exponentials are those below 0, and so 0. One operation
+        multiplies a product and subtracts, of which the second number is rounded: that is an error
+        as that of the product itself, but of a number that stands for a mask it may be any.
         """
         n = self.names
         factor = repr(self.score.factor * _LOG2_E)
+        below = f"tl.where({n['next']} == {_MOST_NEGATIVE}, 0.0, {n['next']})"
+        if self.score.is_bounded:
+            below = f"{below} * -{factor}"
+            raised = "tl.exp2(tl.fma({0}, " + factor + ", {1}))"
+        else:
+            raised = "tl.exp2(({0} - {1}) * " + factor + ")"
         return [
             f"{n['next']} = tl.maximum({n['most']}, tl.max({n['score']}, 1, keep_dims=True))",
-            f"{n['below']} = tl.where({n['next']} == {_MOST_NEGATIVE}, 0.0, {n['next']}) "
-            f"* -{factor}",
-            f"{n['scale']} = tl.exp2(tl.fma({n['most']}, {factor}, {n['below']}))",
-            f"{n['weights']} = tl.exp2(tl.fma({n['score']}, {factor}, {n['below']}))",
+            f"{n['below']} = {below}",
+            f"{n['scale']} = {raised.format(n['most'], n['below'])}",
+            f"{n['weights']} = {raised.format(n['score'], n['below'])}",
             f"{n['total']} = {n['total']} * {n['scale']} "
             f"+ tl.sum({n['weights']}, 1, keep_dims=True)",
             f"{n['most']} = {n['next']}",

@@ -38,6 +38,9 @@ class Score:
     """What must hold, as the program says it."""
     capped: tuple[Value, float] | None = None
     """What the hyperbolic tangent that stands for %cap is of: a value, and a number times it."""
+    is_bounded: bool = False
+    """Whether `plain` is a product of queries and keys, or a hyperbolic tangent. Others may be
+    numbers that stand for a mask, of which the differences count."""
 
 
 def scaled_score(score: Value, exact: bool) -> Score:
@@ -56,7 +59,8 @@ def scaled_score(score: Value, exact: bool) -> Score:
         if _depends_on_product(inner):
             capped, plain = (with_narrow_integers(inner), number), Local(CAP, DType.f32)
     masked = with_narrow_integers(_under(score, plain))
-    return Score(masked, without_masks(masked)[1], factor, masks, capped)
+    is_bounded = isinstance(plain, Local)
+    return Score(masked, without_masks(masked)[1], factor, masks, capped, is_bounded)
 
 
 def _multiplied(value: Value) -> tuple[Value, float]:
