@@ -306,6 +306,29 @@ def by_hand(q, k, v):
     return scores.softmax(-1) @ v
 
 check("by hand", by_hand, torch.float32, keys=ROWS)
+
+def hidden(low):
+    return lambda s, b, h, i, j: torch.where((i > 20) & (j > 60), s, low)
+
+def hidden_by_hand(low, seen):
+    # flex attention adds the logarithm of a sum to the number for its own gradients
+    def attend(q, k, v):
+        k, v = (each.repeat_interleave(2, 1) for each in (k, v))
+        i, j = torch.arange(ROWS)[:, None], torch.arange(KEYS)
+        scores = hidden(low)(q @ k.transpose(-2, -1) / 4, 0, 0, i, j)
+        if seen is not None:
+            scores = scores.masked_fill(~seen(0, 0, i, j), float("-inf"))
+        return torch._safe_softmax(scores, -1) @ v
+    return attend
+
+for low in (-1e9, torch.finfo(torch.float32).min):
+    for dtype in (torch.float32, torch.bfloat16):
+        for seen in (None, late):
+            attend = flex(score_mod=hidden(low), block_mask=seen and mask(seen))
+            (_, _, values), _ = check(
+                f"hidden by {low}", attend, dtype, wanted_of=hidden_by_hand(low, seen)
+            )
+            assert seen or values[:, :, :60].any()  # rows without keys weigh all of them alike
 """
 
 

@@ -19,6 +19,7 @@ from plait_fx_passes import (
 )
 
 B, H, ROWS, KEYS, D = 2, 3, 10, 12, 4
+LEAST = torch.finfo(torch.float32).min
 ALLOWED = torch.arange(ROWS)[:, None] >= torch.arange(KEYS) + 2
 
 
@@ -43,6 +44,15 @@ def capped(q, k, v):
 def masked(q, k, v):
     scores = torch.where(ALLOWED, q @ k.transpose(-2, -1), -torch.inf)
     return torch._safe_softmax(scores, -1) @ v
+
+
+def hidden(q, k, v):
+    scores = torch.where(ALLOWED, q @ k.transpose(-2, -1), LEAST)
+    return torch.softmax(scores, -1) @ v
+
+
+def added(q, k, v):
+    return torch.softmax(q @ k.transpose(-2, -1) + torch.where(ALLOWED, 0.0, -1e9), -1) @ v
 
 
 def squared(q, k, v):
@@ -73,7 +83,7 @@ def saved(joint):
     return [tuple(each.shape) for each in parts.backward.example_inputs[: len(parts.saved)]]
 
 
-@pytest.mark.parametrize("program", [plain, capped, masked, squared, two])
+@pytest.mark.parametrize("program", [plain, capped, masked, hidden, added, squared, two])
 def test_no_matrix_of_weights_is_saved(program):
     joint = joint_of(program, inputs())
     kept = keep_attention(joint, everywhere=True)
@@ -86,7 +96,7 @@ def test_no_matrix_of_weights_is_saved(program):
     assert (B, H, ROWS, 1) in found
 
 
-@pytest.mark.parametrize("program", [plain, capped, masked, squared, two])
+@pytest.mark.parametrize("program", [plain, capped, masked, hidden, added, squared, two])
 def test_gradients_are_the_same(program):
     given = inputs()
     wanted = program(*given)

@@ -253,7 +253,8 @@ def _is_mixture(kernel: Kernel) -> bool:
     return isinstance(kernel.statements[0], Mix)
 
 
-def test_attention_gives_the_sums_of_its_rows():
+@pytest.mark.parametrize(("beside", "count"), [("sums", 2), ("top, l", 3)])
+def test_attention_gives_the_sums_of_its_rows(beside: str, count: int):
     loops, ends = "i0: 2, i1: 3, i2: 20", "[2, 3, 20, 1]"
     graph = parse_graph(f"""graph main()
   input q: f32[6, 20, 8] on cpu
@@ -276,13 +277,13 @@ def test_attention_gives_the_sums_of_its_rows():
     for {loops}, i3: 1 = log(total[i0, i1, i2, 0])
   define sums: f32{ends} on cpu
     for {loops}, i3: 1 = add(l[i0, i1, i2, 0], top[i0, i1, i2, 0])
-  return o, sums
+  return o, {beside}
 """)
     verify(graph)
     schedule = run(graph, attention_sums=True)
     ((attend,),) = (kernel.statements for kernel in schedule.program.kernels)
     assert isinstance(attend, Attend)
-    assert len(attend.made) == 2
+    assert len(attend.made) == count
     assert not any(
         isinstance(statement, Attend)
         for kernel in run(graph).program.kernels

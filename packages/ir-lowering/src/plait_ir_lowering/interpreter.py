@@ -92,8 +92,8 @@ def interpret(graph: Graph, inputs: Sequence[Tensor]) -> tuple[object, ...]:
             case Scatter():
                 run.store(definition.buffers[0], _scattered(run, definition.body))
             case Attention():
-                rows = run.attention(definition.body)  # and sums, which may not be asked for
-                for buffer, result in zip(definition.buffers, rows, strict=False):
+                attended = run.attention(definition.body, len(definition.buffers) == 3)
+                for buffer, result in zip(definition.buffers, attended, strict=False):
                     run.store(buffer, result)
             case Mixture():
                 mixed = run.mixture(definition.body)
@@ -243,8 +243,9 @@ class _Run:
         found = self._joined(body.result, {Local(SORTED, body.value.dtype): least})
         return found.expand(least.shape)
 
-    def attention(self, body: Attention) -> tuple[Tensor, Tensor]:
-        """All scores at once, then their softmax; and the logarithms of its sums."""
+    def attention(self, body: Attention, apart: bool) -> tuple[Tensor, ...]:
+        """All scores at once, then their softmax; and the logarithms of its sums, or `apart` the
+        largest scores and those of the sums below them."""
         queries, keys, values = (self.ref(ref).flatten(0, -3) for ref in body.refs)
         shape = [var.extent.as_int() for var in (*body.ranges, body.axis)]
         computed = to_torch_dtype(body.score.dtype)
@@ -252,12 +253,15 @@ class _Run:
         local = Local(SCORE, body.score.dtype)
         scores = self.at_all(body.score, (*body.ranges, body.axis), {local: product})
         weights = scores.softmax(-1)
-        sums = scores.logsumexp(-1, keepdim=True)
+        most = scores.amax(-1, keepdim=True) if apart else torch.zeros((), dtype=scores.dtype)
+        sums = (scores - most).logsumexp(-1, keepdim=True)
         if body.zeros:
             is_empty = (scores == -torch.inf).all(-1, keepdim=True)
             weights, sums = weights.masked_fill(is_empty, 0), sums.masked_fill(is_empty, torch.inf)
+            most = most.masked_fill(is_empty, 0)
         rows = weights.reshape(queries.shape[0], queries.shape[1], -1)
-        return (rows @ values.to(rows.dtype)).to(values.dtype), sums
+        found = (rows @ values.to(rows.dtype)).to(values.dtype)
+        return (found, most, sums) if apart else (found, sums)
 
     def mixture(self, body: Mixture) -> list[Tensor]:
         """All products and weights at once."""

@@ -9,7 +9,7 @@ by point, becomes part of it: biases, masks, functions of positions.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from plait_ir_lowering import (
@@ -122,12 +122,12 @@ def _with_bodies(graph: Graph, found: Mapping[int, _Match], *, spans: bool = Fal
     """`graph` with attentions for the definitions at these places, and what they need; with
     what finds the keys that their rows may see (`spans`)."""
     taken = {buffer.name for buffer in (*graph.inputs, *_made(graph))}
-    given = {match.sums for match in found.values() if match.sums is not None}
+    given = {buffer for match in found.values() for buffer in match.sums}
     definitions: list[Definition] = []
     for place, definition in enumerate(graph.definitions):
         if place in found:
             match, body = found[place], found[place].attention
-            made = definition.buffers if match.sums is None else (*definition.buffers, match.sums)
+            made = (*definition.buffers, *match.sums)
             before: list[Definition] = []
             if spans:
                 masks = without_masks(body.score)[0]
@@ -208,8 +208,9 @@ class _Match:
 
     scores: Buffer
     attention: Attention
-    sums: Buffer | None
-    """What gets the logarithms of the sums of the rows' exponentials, if anything does."""
+    sums: tuple[Buffer, ...]
+    """What gets the logarithms of the sums of the rows' exponentials, if anything does; or their
+    largest scores, and the logarithms of the sums below these."""
 
 
 def is_whole(ref: object, size: tuple[IndexExpr, ...], buffer: Buffer) -> bool:
@@ -273,7 +274,7 @@ class Makers:
             queries, keys = self.widened(operands, queries, keys)
             values = operands.original(values, widened=False)
         attention = Attention(tuple(ranges), axis, queries, keys, values, score, zeros)
-        sums = self.sums(softmax, ranges, axis) if self.gives_sums else None
+        sums = self.sums(softmax, ranges, axis) if self.gives_sums else ()
         return _Match(scores, attention, sums)
 
     def widened(
@@ -323,44 +324,91 @@ class Makers:
         moved = _at((*body.ranges, *body.reduction_ranges), (*load.index, axis.expr), body.value)
         return None if moved is None else self.expanded(moved, row, axis)
 
-    def sums(self, softmax: _Softmax, ranges: Sequence[Var], axis: Var) -> Buffer | None:
-        """What gets the logarithms of the sums of a softmax's rows; None for nothing."""
-        rows = [var.expr for var in ranges if var.expr.terms]
+    def sums(self, softmax: _Softmax, ranges: Sequence[Var], axis: Var) -> tuple[Buffer, ...]:
+        """What gets the logarithms of the sums of a softmax's rows, or the largest scores and the
+        logarithms of the sums below them; nothing for nothing."""
+        logarithms = self.of_rows(ranges, _may_be_logarithm)
+        for buffer, value in logarithms:
+            if self.is_sum(value, softmax, axis, ranges[-1]):
+                return (buffer,)
+        for sums, value in logarithms:
+            top = self.is_sum_below(value, softmax, axis, ranges[-1])
+            if top is None:
+                continue
+            if softmax.is_empty is None:
+                most = self.buffers[top.buffer]
+                return (most, sums) if most.layout.is_row_major else ()
+            for most, other in self.of_rows(ranges, _may_be_largest):
+                if self.is_largest(other, top, softmax, axis, ranges[-1]):
+                    return most, sums
+        return ()
+
+    def of_rows(
+        self, ranges: Sequence[Var], may_be: Callable[[Value], bool]
+    ) -> list[tuple[Buffer, Value]]:
+        """Dense buffers with an element for each row, with their values at %ranges."""
+        rows = [var for var in ranges if var.expr.terms]
+        found: list[tuple[Buffer, Value]] = []
         for name, definition in self.table.items():
             body, buffer = definition.body, self.buffers[name]
-            if not isinstance(body, Pointwise) or not _may_be_logarithm(body.value):
+            if not isinstance(body, Pointwise) or not may_be(body.value):
                 continue
             own = [var for var in body.ranges if var.expr.terms]
-            sizes = [var.extent for var in own] == [var.extent for var in ranges if var.expr.terms]
-            if not sizes or not buffer.layout.is_row_major:
-                continue
-            places: Substitution = dict(zip(own, rows, strict=True))
-            value = _moved(self.inlined(body.value), places)
-            if self.is_sum(value, softmax, axis, ranges[-1]):
-                return buffer
-        return None
+            sizes = [var.extent for var in own] == [var.extent for var in rows]
+            if sizes and buffer.layout.is_row_major:
+                places: Substitution = dict(zip(own, (var.expr for var in rows), strict=True))
+                found.append((buffer, _moved(self.inlined(body.value), places)))
+        return found
 
     def is_sum(self, value: Value, softmax: _Softmax, axis: Var, row: Var) -> bool:
         """Whether a value is the logarithm of the sum of the exponentials of a softmax's row."""
-        is_empty: Load | None = None
-        match value:
-            case Op("where", (Load() as is_empty, Const(number), value)) if number == math.inf:
-                pass
+        is_empty, value = _chosen(value, math.inf)
         match value:
             case Op("add", (Op("log", (Load() as total,)), Load() as top)):
-                pass
-            case _:
-                return False
-        if (is_empty is None) != (softmax.is_empty is None):
-            return False
+                return self.are_of(softmax, axis, row, is_empty, top, total)
+        return False
+
+    def is_sum_below(self, value: Value, softmax: _Softmax, axis: Var, row: Var) -> Load | None:
+        """The largest score of a softmax's row, where a value is the logarithm of the sum of the
+        exponentials below it."""
+        is_empty, value = _chosen(value, math.inf)
+        match value:
+            case Op("log", (Load() as total,)):
+                below = self.exponential(total, axis, row)
+                if below is not None and self.are_of(softmax, axis, row, is_empty, below, total):
+                    return below
+        return None
+
+    def is_largest(self, value: Value, top: Load, softmax: _Softmax, axis: Var, row: Var) -> bool:
+        """Whether a value is the largest score of a row, and 0 where it has no keys."""
+        is_empty, value = _chosen(value, 0.0)
+        return value is top and self.is_of_empty(softmax, axis, row, is_empty)
+
+    def exponential(self, total: Load, axis: Var, row: Var) -> Load | None:
+        """What is subtracted from what a sum is of the exponentials of."""
+        match self.reduced(total, ReductionKind.SUM, axis, row):
+            case Op("exp", (Op("sub", (_, Load() as top)),)):
+                return top
+        return None
+
+    def are_of(
+        self, softmax: _Softmax, axis: Var, row: Var, is_empty: Load | None, top: Load, total: Load
+    ) -> bool:
+        """Whether these are, of a softmax's row, whether it is empty, the largest score, and the
+        sum of the exponentials below that."""
         raised = Op("exp", [Op("sub", [softmax.score, top])])
+        return (
+            self.reduced(top, ReductionKind.MAX, axis, row) is softmax.score
+            and self.reduced(total, ReductionKind.SUM, axis, row) is raised
+            and self.is_of_empty(softmax, axis, row, is_empty)
+        )
+
+    def is_of_empty(self, softmax: _Softmax, axis: Var, row: Var, is_empty: Load | None) -> bool:
+        """Whether it tells that a row is empty, as far as the softmax asks."""
+        if is_empty is None or softmax.is_empty is None:
+            return is_empty is softmax.is_empty
         nothing = Op("eq", [softmax.score, Const(-math.inf, softmax.score.dtype)])
-        wanted = [
-            (top, ReductionKind.MAX, softmax.score),
-            (total, ReductionKind.SUM, raised),
-            *([] if is_empty is None else [(is_empty, ReductionKind.ALL, nothing)]),
-        ]
-        return all(self.reduced(load, kind, axis, row) is part for load, kind, part in wanted)
+        return self.reduced(is_empty, ReductionKind.ALL, axis, row) is nothing
 
     def inlined(self, value: Value) -> Value:
         """`value` with what is computed point by point computed in it."""
@@ -412,8 +460,21 @@ class Makers:
 
 
 def _may_be_logarithm(value: Value) -> bool:
-    """Whether a value may be the logarithm of a sum and more: it adds, or chooses, at its root."""
-    return isinstance(value, Op) and value.name in ("add", "where") and value.dtype.is_float
+    """Whether a value may be the logarithm of a sum, or more."""
+    return isinstance(value, Op) and value.name in ("add", "log", "where") and value.dtype.is_float
+
+
+def _may_be_largest(value: Value) -> bool:
+    """Whether a value may be a number that is chosen for rows without keys, or else loaded."""
+    return isinstance(value, Op) and value.name == "where" and value.dtype.is_float
+
+
+def _chosen(value: Value, number: float) -> tuple[Load | None, Value]:
+    """Where a number takes a value's place, if anywhere, and that value."""
+    match value:
+        case Op("where", (Load() as condition, Const(chosen), other)) if chosen == number:
+            return condition, other
+    return None, value
 
 
 def _plain(load: Load) -> Load:

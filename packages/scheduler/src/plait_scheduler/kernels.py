@@ -153,8 +153,9 @@ def attention_kernel(
     )
     statement: Attend | Mix
     if isinstance(body, Attention):
-        sums = made[1] if len(made) > 1 else None
-        statement = Attend(made[0], *body.refs, body.zeros, moved(body.score), spans, sums)
+        first, *sums = made
+        score = moved(body.score)
+        statement = Attend(first, *body.refs, body.zeros, score, spans, tuple(sums))
     else:
         added = tuple(
             at and Load(name, _moved_locals(at.index, loops.values), at.dtype)

@@ -186,8 +186,9 @@ class Attend:
     zeros: bool
     value: Value
     spans: tuple[Load, ...] = ()
-    sums: str | None = None
-    """The parameter that gets the logarithms of the sums of each row's exponentials, if any."""
+    sums: tuple[str, ...] = ()
+    """The parameters that get, of each row, the logarithm of the sum of exponentials; or, if two,
+    the largest score and the logarithm of the sum of exponentials below it."""
 
     @property
     def refs(self) -> tuple[TensorRef, TensorRef, TensorRef]:
@@ -197,15 +198,14 @@ class Attend:
     @property
     def made(self) -> tuple[str, ...]:
         """The parameters that it writes."""
-        return (self.param,) if self.sums is None else (self.param, self.sums)
+        return self.param, *self.sums
 
     def renamed(self, names: Mapping[str, str], value: Value) -> Attend:
         """The same of other parameters, with a score over them."""
         queries, keys, values = (replace(ref, buffer=names[ref.buffer]) for ref in self.refs)
         spans = tuple(Load(names[s.buffer], s.index, s.dtype) for s in self.spans)
-        sums = None if self.sums is None else names[self.sums]
-        param = names[self.param]
-        return Attend(param, queries, keys, values, self.zeros, value, spans, sums)
+        param, *sums = (names[each] for each in self.made)
+        return Attend(param, queries, keys, values, self.zeros, value, spans, tuple(sums))
 
 
 @dataclass(frozen=True, slots=True)

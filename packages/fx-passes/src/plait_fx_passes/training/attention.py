@@ -3,10 +3,10 @@
 In a joint graph attention is a product of queries and keys, what is computed of it pair by pair, a
 softmax, and a product of its weights and values; the backward reads the weights. Here it gets them
 from the scores, which it computes again, and the logarithm of the sum of each row's exponentials,
-one number for a row, which the forward saves. What rows of the softmax's gradient are less than is
-the product of the result and its gradient, rather than that of weights and theirs (Dao et al.,
-*FlashAttention*, 2022). All else is as differentiated: the gradient of a score function is what
-autograd makes of it.
+one number for a row or two, which the forward saves (`row_sums.py`). What rows of the softmax's
+gradient are less than is the product of the result and its gradient, rather than that of weights
+and theirs (Dao et al., *FlashAttention*, 2022). All else is as differentiated: the gradient of a
+score function is what autograd makes of it.
 
 Schedulers find such products and compute them block by block, and beside them the sums over pairs
 that are the gradients of what a score function captures (`pair_sums.py`). Where something else
@@ -16,7 +16,7 @@ reads what is computed for all pairs, nothing is gained.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -31,6 +31,7 @@ from plait_fx_passes.training.costs import Kind, recompute_cost
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.pair_sums import PairSum, pair_sums, write_sum
 from plait_fx_passes.training.reading import ancestors
+from plait_fx_passes.training.row_sums import row_sums
 from plait_fx_passes.verifier import recompute
 from plait_utils import dataclass
 
@@ -437,25 +438,19 @@ def _rewrite(attention: _Attention) -> None:
         _sum_last(each, mode)
 
 
-def _row_sums(attention: _Attention, mode: FakeTensorMode) -> fx.Node:
-    """The logarithm of the sum of each row's exponentials: inf where rows without keys give zeros,
-    so that the exponentials of their scores less it are 0."""
-    scores = attention.softmax.args[0]
+def _row_sums(attention: _Attention, mode: FakeTensorMode) -> tuple[fx.Node, ...]:
+    """What scores are less than weights, as `row_sums` gives it."""
     call = _Writer(attention.softmax.next, mode, attention.softmax)
-    most = call(aten.amax.default, scores, [-1], True)
-    raised = call(aten.exp.default, call(aten.sub.Tensor, scores, most))
-    total = call(aten.sum.dim_IntList, raised, [-1], True)
-    sums = call(aten.add.Tensor, call(aten.log.default, total), most)
-    if attention.empty is None:
-        return sums
-    value = attention.softmax.meta["val"]
-    above = call(aten.full.default, [], math.inf, dtype=value.dtype, device=value.device)
-    after = _Writer(attention.weights[1], mode)  # it is known there which rows are empty
-    return after(aten.where.self, attention.empty, above, sums)
+    after = call
+    if attention.empty is not None:
+        after = _Writer(attention.weights[1], mode)  # it is known there which rows are empty
+    scores = attention.softmax.args[0]
+    assert isinstance(scores, fx.Node)
+    return row_sums(scores, attention.scores, attention.empty, call, after)
 
 
 def _copies(
-    attention: _Attention, sums: fx.Node, before: fx.Node, mode: FakeTensorMode
+    attention: _Attention, sums: Sequence[fx.Node], before: fx.Node, mode: FakeTensorMode
 ) -> Mapping[fx.Node, fx.Node]:
     """What the backward reads of scores and weights, computed again before a node."""
     copies: dict[fx.Node, fx.Node] = {}
@@ -471,7 +466,10 @@ def _copies(
     scores = attention.softmax.args[0]
     assert isinstance(scores, fx.Node)
     call = _Writer(before, mode, attention.softmax, recomputed=True)
-    weights = call(aten.exp.default, call(aten.sub.Tensor, copies[scores], sums))
+    below = copies[scores]
+    for each in sums:
+        below = call(aten.sub.Tensor, below, each)
+    weights = call(aten.exp.default, below)
     for node in attention.weights:
         is_weights = node is attention.softmax or node.target is aten.where.self
         copies[node] = weights if is_weights else again(node)

@@ -106,6 +106,24 @@ def _accumulate(statement: Accumulate, kernel: Kernel, writer: ValueWriter) -> l
     return [*lines, f"{names} = {call}"]
 
 
+def _sums(attend: Attend, writer: ValueWriter) -> list[str]:
+    """Lines that store what gradients need of each row."""
+    if not attend.sums:
+        return []
+    lines = ["sums = scores.logsumexp(-1)"]
+    if len(attend.sums) == 2:
+        lines = ["most = scores.amax(-1)", "sums = (scores - most.unsqueeze(-1)).logsumexp(-1)"]
+    if attend.zeros:
+        lines.append("empty = scores.isneginf().all(-1)")
+        lines.append("sums = sums.masked_fill(empty, float('inf'))")
+    if attend.zeros and len(attend.sums) == 2:
+        lines.append("most = most.masked_fill(empty, 0)")
+    for name, value in zip(reversed(attend.sums), ("sums", "most"), strict=False):
+        layout = writer.params[name].layout
+        lines.append(f"{_strided(name, layout)}.copy_({value}.reshape({_shape(layout)}))")
+    return lines
+
+
 def _attend(attend: Attend, kernel: Kernel, writer: ValueWriter) -> list[str]:
     """Lines that compute all scores at once."""
     shown: list[str] = []
@@ -125,12 +143,7 @@ def _attend(attend: Attend, kernel: Kernel, writer: ValueWriter) -> list[str]:
     lines.append("weights = scores.softmax(-1)")
     if attend.zeros:
         lines.append("weights = weights.masked_fill((scores.isneginf()).all(-1, True), 0)")
-    if attend.sums is not None:
-        made = _strided(attend.sums, writer.params[attend.sums].layout)
-        lines.append("sums = scores.logsumexp(-1)")
-        if attend.zeros:
-            lines.append("sums = sums.masked_fill(sums.isneginf(), float('inf'))")
-        lines.append(f"{made}.copy_(sums.reshape({_shape(writer.params[attend.sums].layout)}))")
+    lines += _sums(attend, writer)
     lines.append("weights = weights.reshape(queries.shape[0], queries.shape[1], -1)")
     layout = writer.params[attend.param].layout
     made, rows = _strided(attend.param, layout), "weights @ values.to(weights.dtype)"

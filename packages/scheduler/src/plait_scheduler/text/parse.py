@@ -235,9 +235,7 @@ def _statements(lines: _Lines, values: ValueReader) -> Iterator[Statement]:
             score = values.parse(line.removeprefix("score = "))
             (param, *sums), refs, zeros, spans = _attended(attending, values)
             queries, keys, weighted = refs
-            yield Attend(
-                param, queries, keys, weighted, zeros, score, spans, sums[0] if sums else None
-            )
+            yield Attend(param, queries, keys, weighted, zeros, score, spans, tuple(sums))
             values.parts.clear()
         elif line.startswith("mix "):
             attending = line

@@ -235,14 +235,15 @@ class _KernelCheck:
         run = (points(self.kernel.outer), points(self.kernel.inner))
         self._require(run == (batch * rows, columns), "an attention has a score for each pair")
         self.stored.add(attend.param)
-        if attend.sums is not None:
-            self._require(attend.sums in self.params, f"{attend.sums} is a parameter")
-            sums = self.params[attend.sums]
+        self._require(len(attend.sums) <= 2, "a row has two numbers beside it at most")
+        for name in attend.sums:
+            self._require(name in self.params, f"{name} is a parameter")
+            sums = self.params[name]
             self._require(sums.access is Access.WRITE, f"{sums.name} may be written")
             dense = sums.layout.is_row_major and sums.layout.numel is product([batch, rows])
             self._require(dense, f"{sums.name} is dense, with one element for each row")
             self._require(sums.dtype is attend.value.dtype, f"{sums.name} has the scores' type")
-            self.stored.add(attend.sums)
+            self.stored.add(name)
 
     def _mix(self, mix: Mix) -> None:
         self._require(len(self.kernel.statements) == 1, "a mixture is a kernel of its own")

@@ -147,15 +147,24 @@ class AttentionWriter(PairWriter):
         if self.attend.zeros:
             made = f"tl.where({names['total']} == 0.0, 0.0, {made})"
         self.store(self.attend.param, made)
-        if self.attend.sums is not None:
-            self._store_logarithms(self.attend.sums)
+        if self.attend.sums:
+            self._store_logarithms(*self.attend.sums)
 
-    def _store_logarithms(self, param: str) -> None:
-        """Store the logarithms of the sums of all exponentials of each row."""
+    def _store_logarithms(self, *params: str) -> None:
+        """Store the logarithms of the sums of all exponentials of each row, and apart from them,
+        if asked, the largest score."""
         names = self.names
-        made = f"tl.log({names['total']}) + {names['most']} * {self.score.factor!r}"
-        if self.attend.zeros:
-            made = f'tl.where({names["total"]} == 0.0, float("inf"), {made})'
+        total = f"tl.log({names['total']})"
+        most = f"{names['most']} * {self.score.factor!r}"
+        made = [(most, "0.0"), (total, 'float("inf")')]
+        if len(params) == 1:
+            made = [(f"{total} + {most}", 'float("inf")')]
+        for param, (text, of_nothing) in zip(params, made, strict=True):
+            is_empty = f"{names['total']} == 0.0"
+            text = f"tl.where({is_empty}, {of_nothing}, {text})" if self.attend.zeros else text
+            self._store_of_rows(param, text)
+
+    def _store_of_rows(self, param: str, made: str) -> None:
         offset = self.made_layout(param).offset + self.batch.expr * self.row.extent
         place = self.writer.index(offset).grouped()
         mask = self.writer.masks.get("x")

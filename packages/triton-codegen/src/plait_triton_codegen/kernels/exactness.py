@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from plait_ir_lowering import Local, Op, Value, post_order
-from plait_scheduler import Access, Accumulate, Kernel, Store
+from plait_scheduler import Access, Accumulate, Kernel, Let, Reduce, Sort, Store
 from plait_triton_codegen.kernels.operations import INEXACT
 from plait_triton_codegen.options import TritonOptions
 
@@ -31,8 +31,10 @@ def is_exact(kernel: Kernel, options: TritonOptions) -> bool:
                 return True
         elif isinstance(statement, Accumulate):
             inexact.update(statement.names)
-        else:
+        elif isinstance(statement, Let | Reduce | Sort):
             inexact.add(statement.name)
+        else:
+            raise TypeError("an attention is no sequence of loops")
     return False
 
 
