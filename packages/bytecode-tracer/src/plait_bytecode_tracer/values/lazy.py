@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from plait_bytecode_tracer.values.hook_numbers import HookKey
 from plait_bytecode_tracer.values.variables import Variable
 
 Wrap = Callable[[Any], Variable]
@@ -37,7 +38,7 @@ class LazyDict(dict[Any, Variable]):
             self._whole = True
 
     def __contains__(self, key: Any) -> bool:
-        if not self._whole:
+        if not self._whole or (isinstance(key, HookKey) and self._original):
             self._guard(key, key in self._original)
         return super().__contains__(key)
 
