@@ -11,7 +11,7 @@ from plait_bytecode_tracer.values.hook_numbers import HookKey, HookNumber
 from plait_bytecode_tracer.values.lazy import GuardKeys, LazyDict, Wrap
 from plait_bytecode_tracer.values.object_keys import nth_key
 from plait_bytecode_tracer.values.sources import Source
-from plait_bytecode_tracer.values.variables import Variable
+from plait_bytecode_tracer.values.variables import Known, Variable
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer.state import TraceState
@@ -66,11 +66,15 @@ def hook_keys(state: TraceState, source: Source, numbers: list[int]) -> list[Hoo
     reader = state.constants.name(nth_key)
     found = []
     for place, number in enumerate(numbers):
-        where = Source(
-            f"{reader}({source.code}, {place})", f"key {place} of {source.text}", source
-        )
-        found.append(HookKey(HookNumber(number, where, partial(state.wrap, number, where))))
+        text = f"key {place} of {source.text}"
+        where = Source(f"{reader}({source.code}, {place})", text, source)
+        found.append(HookKey(HookNumber(number, where, partial(_settled, state, number, where))))
     return found
+
+
+def _settled(state: TraceState, number: int, where: Source) -> Known:
+    state.guard_constant(number, where)
+    return Known(number, where)
 
 
 def guard_places(state: TraceState, source: Source, keys: list[HookKey]) -> None:
