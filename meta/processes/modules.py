@@ -225,7 +225,7 @@ def buckets_are_sent_early():
 # fully_shard.
 
 
-def _sharded(net, mesh, **options):
+def shard(net, mesh, **options):
     for block in net.blocks:
         fully_shard(block, mesh=mesh, **options)
     fully_shard(net, mesh=mesh, **options)
@@ -234,12 +234,12 @@ def _sharded(net, mesh, **options):
 def _blocks_first(net, *args, **options):
     for n, block in enumerate(net.blocks):
         net.blocks[n] = plait.compile(block)
-    _sharded(net, *args, **options)
+    shard(net, *args, **options)
     return net, list(net.blocks)
 
 
 def _blocks_last(net, *args, **options):
-    _sharded(net, *args, **options)
+    shard(net, *args, **options)
     for n, block in enumerate(net.blocks):
         net.blocks[n] = plait.compile(block)
     return net, list(net.blocks)
@@ -247,12 +247,12 @@ def _blocks_last(net, *args, **options):
 
 def _model_first(net, *args, **options):
     compiled = plait.compile(net)
-    _sharded(net, *args, **options)
+    shard(net, *args, **options)
     return compiled, [compiled]
 
 
 def _model_last(net, *args, **options):
-    _sharded(net, *args, **options)
+    shard(net, *args, **options)
     compiled = plait.compile(net)
     return compiled, [compiled]
 
@@ -260,7 +260,7 @@ def _model_last(net, *args, **options):
 def _fully_sharded(tolerance, dtype=torch.float64, **options):
     mesh = init_device_mesh(DEVICE, (dist.get_world_size(),))
     net = made(dtype)
-    _sharded(net, mesh, **options)
+    shard(net, mesh, **options)
     expected = trained(net, net, dtype=dtype)
     for order in (_blocks_first, _blocks_last, _model_first, _model_last):
         net = made(dtype)
@@ -355,7 +355,7 @@ def two_dimensional_agrees():
             _by_tensors(net, mesh["tensor"])
             for n, block in enumerate(net.blocks):
                 net.blocks[n] = compile_block(block)
-            _sharded(net, mesh["data"])
+            shard(net, mesh["data"])
             return trained(net, net, seed=row), list(net.blocks)
 
         expected, _ = ran(_as_it_is)
