@@ -1,4 +1,4 @@
-"""Whole models that `fully_shard` spreads over processes, compiled as one: each must agree with itself.
+"""Whole models that `fully_shard` spreads over processes, compiled: each must agree with itself.
 
 Its hooks are calls of Python's, and all layers that are alike share what is compiled between them.
 """

@@ -41,11 +41,42 @@ class Counting(Layer):
         numbers = [*hooks]
         found = {number: place for place, number in enumerate(numbers)}
         x = super().forward(x) + len(found)
+        copies = (dict(hooks), set(hooks), {**hooks}, hooks.copy(), dict.fromkeys(hooks), found)
+        for place, each in enumerate(copies):
+            x = x + 2**place * (self.wanted in each)
         if self.wanted in hooks:
             x = x * 2 + numbers.index(self.wanted)
         if numbers and numbers[0] % 2:
             x = x - 1
         return x + (hooks.get(self.wanted) is None)
+
+
+class Copying(Layer):
+    """It asks one copy of a table whether it has a number, which one layer's has."""
+
+    place = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hooks = self._forward_hooks
+        found: Any
+        if self.place == 0:
+            found = dict(hooks)
+        elif self.place == 1:
+            found = set(hooks)
+        elif self.place == 2:
+            found = {**hooks}
+        elif self.place == 3:
+            found = hooks.copy()
+        else:
+            found = dict.fromkeys(hooks)
+        return super().forward(x) + (3 in found) * 2
+
+
+class Emptying(Layer):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self._forward_hooks:
+            self._forward_hooks.popitem()
+        return super().forward(x) + len(self._forward_hooks)
 
 
 class Net(nn.Module):
@@ -218,6 +249,32 @@ def test_numbers_whose_values_matter_are_guarded() -> None:
     for wanted in (6, 7):
         twins.change(lambda net, log, n=wanted: setattr(net.layers[1], "wanted", n))
         twins.agree(1)
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_copies_of_tables_have_numbers(place: int) -> None:
+    def make(log: list[Any]) -> Net:
+        net = watched(5, log)
+        for n, layer in enumerate(net.layers):
+            layer._forward_hooks[n] = layer._forward_hooks.popitem()[1]
+            layer.__class__ = Copying
+            layer.place = place
+        return net
+
+    twins = Twins(make, recompile_limit=32)
+    twins.agree()
+
+
+def test_tables_that_a_module_empties_are_empty() -> None:
+    def make(log: list[Any]) -> Net:
+        net = watched(6, log)
+        for layer in net.layers:
+            layer.__class__ = Emptying
+        return net
+
+    twins = Twins(make)
+    twins.agree(2)
+    assert not any(layer._forward_hooks for net in twins.nets for layer in net.layers)
 
 
 def test_tables_that_a_hook_changes_are_changed_where_they_are() -> None:

@@ -14,7 +14,7 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.making.made import HEAP_TYPE
 from plait_bytecode_tracer.tensors import transforms
 from plait_bytecode_tracer.values.constants import is_constant, is_fixed
-from plait_bytecode_tracer.values.hook_numbers import HookKey, HookNumber, hook_number
+from plait_bytecode_tracer.values.hook_numbers import HookNumber, hook_number
 from plait_bytecode_tracer.values.lazy import LazyDict
 from plait_bytecode_tracer.values.numpy_objects import is_numpy_constant
 from plait_bytecode_tracer.values.open_lists import open_of
@@ -349,7 +349,7 @@ def contains(frame: Frame, container: Variable, item: Variable) -> bool:
 
     match container:
         case DictVariable():
-            return _searched(frame, container, item) in container.items
+            return _dict_contains(frame, container, item)
         case SetVariable():
             from plait_bytecode_tracer.values.keys import searched_key
 
@@ -385,12 +385,12 @@ def contains(frame: Frame, container: Variable, item: Variable) -> bool:
     raise TraceBreakError("GB0009", f"a search in a {describe(container)}")
 
 
-def _searched(frame: Frame, container: DictVariable, item: Variable) -> Any:
-    """What a dict is asked for; one of the caller's for any number of a hook."""
-    number = hook_number(item) if isinstance(container.items, LazyDict) else None
-    if number is None or container.writes:
-        return _key(frame, item)
-    return HookKey(number)
+def _dict_contains(frame: Frame, container: DictVariable, item: Variable) -> bool:
+    """`item in container`; one of the caller's is asked for any number of a hook."""
+    number = hook_number(item)
+    if number is not None and isinstance(container.items, LazyDict) and not container.writes:
+        return container.items.has_number(number)
+    return _key(frame, item) in container.items
 
 
 _SEARCHED = (range, tuple, torch.Size, frozenset)

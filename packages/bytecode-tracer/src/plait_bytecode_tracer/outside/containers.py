@@ -6,7 +6,6 @@ import collections
 import enum
 import operator
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
@@ -16,12 +15,7 @@ from plait_bytecode_tracer.shapes.marks import Mark
 from plait_bytecode_tracer.twins.registry import outside_deque
 from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.hook_numbers import is_hook_table
-from plait_bytecode_tracer.values.hook_tables import (
-    HookTable,
-    guard_numbers,
-    guard_places,
-    hook_keys,
-)
+from plait_bytecode_tracer.values.hook_tables import HookTable
 from plait_bytecode_tracer.values.lazy import LazyDict, LazyList, Wrap
 from plait_bytecode_tracer.values.object_keys import (
     entry_source,
@@ -118,9 +112,9 @@ def _whole(
 
 def _wrap_dict(state: TraceState, value: dict[Any, Any], kind: Any, source: Source) -> Variable:
     plain = type(value) is kind
-    numbers = [*value] if state.goes_on and plain and is_hook_table(value, source) else []
-    hooks = hook_keys(state, source, numbers)
-    keys = hooks or [tracked_key(key) for key in kind.keys(value)]
+    if state.goes_on and plain and is_hook_table(value, source):
+        return DictVariable(HookTable(state, value, source), kind, source, value)
+    keys = [tracked_key(key) for key in kind.keys(value)]
 
     def wrap(key: Any) -> Variable:
         item = dict.__getitem__(value, real_key(key))
@@ -132,9 +126,7 @@ def _wrap_dict(state: TraceState, value: dict[Any, Any], kind: Any, source: Sour
         return state.wrap(item, _element(state, value, dict, source, key))
 
     def guard(key: Any, present: bool | None) -> None:
-        if present is None and hooks:
-            guard_places(state, source, hooks)
-        elif present is None:
+        if present is None:
             _guard_keys(state, keys, kind, plain, source)
         elif isinstance(key, ObjectKey) and plain:
             guard_key(state, source, key, present)
@@ -153,9 +145,6 @@ def _wrap_dict(state: TraceState, value: dict[Any, Any], kind: Any, source: Sour
             test = f"{contains}({{}}, {state.constants.name(key)})"
             state.guard(source, test if present else f"not {test}", text)
 
-    if hooks:
-        fix = partial(guard_numbers, state, source, hooks)
-        return DictVariable(HookTable(hooks, wrap, guard, fix), kind, source, value)
     as_they_are = type(value) is dict and all(map(operator.is_, keys, value))
     made = DictVariable(LazyDict(value if as_they_are else keys, wrap, guard), kind, source, value)
     if kind is collections.defaultdict and isinstance(value, collections.defaultdict):

@@ -36,7 +36,7 @@ class HookNumber(Variable):
 
 
 class HookKey(ObjectKey):
-    """A number of a hook as a key: what it is equal to in one call says nothing of others."""
+    """A number of a hook as a key of a dict: where it is put into others, its value is guarded."""
 
     __slots__ = ("number",)
     variable: HookNumber
@@ -46,10 +46,11 @@ class HookKey(ObjectKey):
         self.number = variable.original
 
     def __hash__(self) -> int:
+        self.variable.settled()
         return hash(self.number)
 
     def __eq__(self, other: object) -> bool:
-        return self.number == (other.number if isinstance(other, HookKey) else other)
+        return hash(self) == hash(other) and self.number == getattr(other, "number", other)
 
 
 def is_hook_table(value: dict[object, object], source: Source) -> bool:
