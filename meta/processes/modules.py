@@ -290,7 +290,7 @@ _LOCAL = {
 }
 
 
-def _by_tensors(net, mesh):
+def by_tensors(net, mesh):
     for block in net.blocks:
         plan = {**_LOCAL, "attention.out": RowwiseParallel(), "feed.down": RowwiseParallel()}
         parallelize_module(block, mesh, plan)
@@ -322,7 +322,7 @@ def _parallel(plan):
     mesh = init_device_mesh(DEVICE, (dist.get_world_size(),))
 
     def ran(compile_model):
-        net = made(blocks=1 if plan is _by_tensors else 2)
+        net = made(blocks=1 if plan is by_tensors else 2)
         plan(net, mesh)
         model = compile_model(net)
         with torch.no_grad():
@@ -336,7 +336,7 @@ def _parallel(plan):
 
 
 def tensor_parallel_agrees():
-    _parallel(_by_tensors)
+    _parallel(by_tensors)
 
 
 def sequence_parallel_agrees():
@@ -352,7 +352,7 @@ def two_dimensional_agrees():
 
         def ran(compile_block, mesh=mesh, row=row):
             net = made()
-            _by_tensors(net, mesh["tensor"])
+            by_tensors(net, mesh["tensor"])
             for n, block in enumerate(net.blocks):
                 net.blocks[n] = compile_block(block)
             shard(net, mesh["data"])

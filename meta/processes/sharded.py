@@ -20,6 +20,7 @@ from processes.modules import (
     Block,
     all_compiled,
     batch,
+    by_tensors,
     made,
     shard,
     trained,
@@ -157,6 +158,20 @@ def whole_half_precision_agrees():
 
     half = {"dtype": torch.float32}
     _agrees("half precision", lambda: made(torch.float32, blocks=LAYERS), spread, 3e-2, **half)
+
+
+def whole_two_dimensional_agrees():
+    """Tensors in parts along one dimension of a mesh, sharded along the other."""
+    half = dist.get_world_size() // 2
+    for shape in {(half, 2), (2, half)}:
+        mesh = init_device_mesh(DEVICE, shape, mesh_dim_names=("data", "tensor"))
+
+        def spread(net, _, mesh=mesh):
+            by_tensors(net, mesh["tensor"])
+            shard(net, mesh["data"])
+
+        row = mesh.get_local_rank("data")
+        _agrees(shape, lambda: made(blocks=LAYERS), spread, seed=row)
 
 
 def whole_models_change_together():
