@@ -14,7 +14,7 @@ CASES = (
     *("half_precision_agrees", "tensor_parallel_agrees", "sequence_parallel_agrees"),
     *("two_dimensional_agrees", "whole_models_agree", "whole_models_share_graphs"),
     *("whole_half_precision_agrees", "whole_models_change_together", "whole_sharded_steps_agree"),
-    "whole_two_dimensional_agrees",
+    *("other_whole_models_agree", "whole_two_dimensional_agrees"),
     *("errors_agree", "late_process_agrees", "groups_that_go_agree", "death_agrees"),
 )
 

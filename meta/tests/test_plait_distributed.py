@@ -28,7 +28,7 @@ SLOW = (
     *("data_parallel_agrees", "data_parallel_steps_agree", "fully_sharded_agrees"),
     *("half_precision_agrees", "sequence_parallel_agrees", "two_dimensional_agrees"),
     *("whole_models_agree", "whole_half_precision_agrees", "whole_models_change_together"),
-    *("whole_sharded_steps_agree", "whole_two_dimensional_agrees"),
+    *("whole_sharded_steps_agree", "whole_two_dimensional_agrees", "other_whole_models_agree"),
 )
 
 

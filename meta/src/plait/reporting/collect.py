@@ -95,7 +95,7 @@ def _notices(functions: list[CompiledFunction], compiler: GraphCompiler) -> list
         f"{function.__name__} has {len(function.entries)} specialisations, the most allowed: calls "
         'that fit none run eagerly. options={"recompile_limit": n} allows more'
         for function in functions
-        if function.limits.is_reached
+        if function.limits.is_reached(function.entries)
     ]
 
 

@@ -8,6 +8,7 @@ had code of its own.
 from __future__ import annotations
 
 import types
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -38,10 +39,10 @@ class Limits:
     is_exhausted: bool = False
     """Whether there are too many specialisations, whatever a call is about."""
 
-    @property
-    def is_reached(self) -> bool:
-        """Whether a call has been refused a further specialisation."""
-        return self.is_exhausted or bool(self.full)
+    def is_reached(self, entries: Sequence[Entry]) -> bool:
+        """Whether these are all that some call may have."""
+        most = max(Counter(entry.modules for entry in entries).values(), default=0)
+        return self.is_exhausted or most >= self.limit
 
     def clear(self) -> None:
         """Begin anew."""
