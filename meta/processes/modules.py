@@ -225,7 +225,7 @@ def buckets_are_sent_early():
 # fully_shard.
 
 
-def _sharded(net, mesh, **options):
+def shard(net, mesh, **options):
     for block in net.blocks:
         fully_shard(block, mesh=mesh, **options)
     fully_shard(net, mesh=mesh, **options)
@@ -234,12 +234,12 @@ def _sharded(net, mesh, **options):
 def _blocks_first(net, *args, **options):
     for n, block in enumerate(net.blocks):
         net.blocks[n] = plait.compile(block)
-    _sharded(net, *args, **options)
+    shard(net, *args, **options)
     return net, list(net.blocks)
 
 
 def _blocks_last(net, *args, **options):
-    _sharded(net, *args, **options)
+    shard(net, *args, **options)
     for n, block in enumerate(net.blocks):
         net.blocks[n] = plait.compile(block)
     return net, list(net.blocks)
@@ -247,12 +247,12 @@ def _blocks_last(net, *args, **options):
 
 def _model_first(net, *args, **options):
     compiled = plait.compile(net)
-    _sharded(net, *args, **options)
+    shard(net, *args, **options)
     return compiled, [compiled]
 
 
 def _model_last(net, *args, **options):
-    _sharded(net, *args, **options)
+    shard(net, *args, **options)
     compiled = plait.compile(net)
     return compiled, [compiled]
 
@@ -260,7 +260,7 @@ def _model_last(net, *args, **options):
 def _fully_sharded(tolerance, dtype=torch.float64, **options):
     mesh = init_device_mesh(DEVICE, (dist.get_world_size(),))
     net = made(dtype)
-    _sharded(net, mesh, **options)
+    shard(net, mesh, **options)
     expected = trained(net, net, dtype=dtype)
     for order in (_blocks_first, _blocks_last, _model_first, _model_last):
         net = made(dtype)
@@ -290,7 +290,7 @@ _LOCAL = {
 }
 
 
-def _by_tensors(net, mesh):
+def by_tensors(net, mesh):
     for block in net.blocks:
         plan = {**_LOCAL, "attention.out": RowwiseParallel(), "feed.down": RowwiseParallel()}
         parallelize_module(block, mesh, plan)
@@ -322,7 +322,7 @@ def _parallel(plan):
     mesh = init_device_mesh(DEVICE, (dist.get_world_size(),))
 
     def ran(compile_model):
-        net = made(blocks=1 if plan is _by_tensors else 2)
+        net = made(blocks=1 if plan is by_tensors else 2)
         plan(net, mesh)
         model = compile_model(net)
         with torch.no_grad():
@@ -336,7 +336,7 @@ def _parallel(plan):
 
 
 def tensor_parallel_agrees():
-    _parallel(_by_tensors)
+    _parallel(by_tensors)
 
 
 def sequence_parallel_agrees():
@@ -352,10 +352,10 @@ def two_dimensional_agrees():
 
         def ran(compile_block, mesh=mesh, row=row):
             net = made()
-            _by_tensors(net, mesh["tensor"])
+            by_tensors(net, mesh["tensor"])
             for n, block in enumerate(net.blocks):
                 net.blocks[n] = compile_block(block)
-            _sharded(net, mesh["data"])
+            shard(net, mesh["data"])
             return trained(net, net, seed=row), list(net.blocks)
 
         expected, _ = ran(_as_it_is)

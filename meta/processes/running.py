@@ -12,7 +12,9 @@ CASES = (
     *("meshes_agree", "distributed_tensors_agree", "data_parallel_agrees"),
     *("data_parallel_steps_agree", "buckets_are_sent_early", "fully_sharded_agrees"),
     *("half_precision_agrees", "tensor_parallel_agrees", "sequence_parallel_agrees"),
-    "two_dimensional_agrees",
+    *("two_dimensional_agrees", "whole_models_agree", "whole_models_share_graphs"),
+    *("whole_half_precision_agrees", "whole_models_change_together", "whole_sharded_steps_agree"),
+    *("other_whole_models_agree", "whole_two_dimensional_agrees"),
     *("errors_agree", "late_process_agrees", "groups_that_go_agree", "death_agrees"),
 )
 

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from processes import failures, modules, programs  # found beside this file
+from processes import failures, modules, programs, sharded  # found beside this file
 
 
 def begin(store, rank, count, name):
@@ -34,7 +34,7 @@ def main(rank, store, count, chosen):
     torch.set_num_threads(1)
     start = partial(begin, store, rank, count)
     start("first")
-    cases = {**vars(programs), **vars(modules), **vars(failures)}
+    cases = {**vars(programs), **vars(modules), **vars(sharded), **vars(failures)}
     for name in chosen:
         cases[name](start) if name == "groups_that_go_agree" else cases[name]()
         dist.barrier()

@@ -91,7 +91,10 @@ class CompileOptions(Settings):
         in_cache_key=False,
     )
     recompile_limit: int = setting(
-        8, "specialisations of one function before further calls run eagerly", in_cache_key=False
+        8,
+        "specialisations of one function, or after a graph break for one module, before further "
+        "calls run eagerly",
+        in_cache_key=False,
     )
     shape_limit: int = setting(
         16,

@@ -103,6 +103,19 @@ def case_cache_that_other_circumstances_have_filled():
     return logged(f, scaled, before)
 
 
+def case_cache_that_is_filled_before_stays():
+    return logged(lambda x: x.cos() * scaled(3), scaled, lambda: scaled(3))
+
+
+def case_cache_that_is_filled_before_with_another_result():
+    def before():
+        globals()["LEVEL"] = 2 + 3 * PHASE
+        scaled(3)
+        globals()["LEVEL"] = 2
+
+    return logged(lambda x: x.cos() * scaled(3) + 1, scaled, before)
+
+
 def case_cache_in_a_cache_that_is_filled():
     def f(x):
         return x.sin() * scaled_again(3)

@@ -90,13 +90,12 @@ def _reason(recompile: Recompile) -> str:
 
 
 def _notices(functions: list[CompiledFunction], compiler: GraphCompiler) -> list[str]:
-    limit = compiler.request.options.recompile_limit
     warm = [] if compiler.warm is None else compiler.warm.notices
     return [*warm] + [
-        f"{function.__name__} has {limit} specialisations, the most allowed: calls that fit none "
-        'run eagerly. options={"recompile_limit": n} allows more'
+        f"{function.__name__} has {len(function.entries)} specialisations, the most allowed: calls "
+        'that fit none run eagerly. options={"recompile_limit": n} allows more'
         for function in functions
-        if len(function.entries) >= limit
+        if function.limits.is_reached(function.entries)
     ]
 
 

@@ -38,7 +38,8 @@ def compile(  # the field's name for it
             gives a tuple or list of outputs.
         fullgraph: raise FullGraphError at a graph break.
         dynamic: as `CompiledFunction` has it.
-        recompile_limit: specialisations of one function; further calls run eagerly.
+        recompile_limit: specialisations of one function, or after a graph break for one module;
+            further calls run eagerly.
         orders_draws: as `CompiledFunction` has it.
 
     Returns:

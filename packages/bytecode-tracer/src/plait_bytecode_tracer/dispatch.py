@@ -22,6 +22,7 @@ from plait_bytecode_tracer.entries import (
 from plait_bytecode_tracer.errors import FullGraphError, GraphBreak
 from plait_bytecode_tracer.frames.binding import Binder, arguments_of, make_binder, parameter_names
 from plait_bytecode_tracer.guards.native import NATIVE
+from plait_bytecode_tracer.limits import Limits, modules_served
 from plait_bytecode_tracer.residual.steps import Step, run_steps
 from plait_bytecode_tracer.settings import Backend, Settings
 from plait_bytecode_tracer.shapes.marks import Mark
@@ -67,7 +68,8 @@ class CompiledFunction:
         orders_draws: whether what the backend makes draws random numbers in the order of the
             graph, from torch's generators; graphs may then set these between two draws, by
             operators `plait_random.*` that are tagged as random, and break there otherwise.
-        recompile_limit: with that many specialisations, further calls run eagerly.
+        recompile_limit: with that many specialisations, further calls run eagerly; what goes on
+            after a break may have that many for each of the modules that it serves.
         native_guards: check guards by native code, once that has been built.
         profile: where phases are timed.
         before_trace: is called with a call's arguments before it is traced: a backend can get ready
@@ -118,8 +120,7 @@ class CompiledFunction:
         self._said_watched = False
         self._checks = Checks.ANYWHERE
         """Where its graphs may check data."""
-        self._is_full = False
-        """Whether a call has been refused a further specialisation."""
+        self.limits = Limits(self._settings.recompile_limit)
         self._under_modes: CompiledFunction | None = None
         """Calls it where torch function modes are active; those are put aside meanwhile."""
         self._lock = threading.RLock()
@@ -164,7 +165,7 @@ class CompiledFunction:
         """Forget all specialisations; the next call traces anew."""
         with self._lock:
             self._take_code()
-            self._is_full = False
+            self.limits.clear()
             self._keeper = None  # it is to be traced
             self._under_modes = None
             self.eager_reason = None
@@ -232,7 +233,8 @@ class CompiledFunction:
     def _miss(self, values: Sequence[Any]) -> Any:
         """A call that no entry has fitted, by a new one; MISS: as plain Python."""
         entry = None
-        if not (self._is_full or getattr(self._compiling, "active", False)):
+        refused = self.limits.refuses(self._code, values)
+        if not (refused or getattr(self._compiling, "active", False)):
             cause = hindrance()
             if cause is None:
                 entry = self._matching_entry(tuple(values))
@@ -291,8 +293,12 @@ class CompiledFunction:
                     return entry
                 if reason is None or failed.held >= reason.held:  # the entry that nearly fits
                     reason = failed
-            if len(self.entries) >= self._settings.recompile_limit:
-                self._give_up(reason)
+            if self.limits.stops(self.entries, self._code, values):
+                get_logger("tracer").warning(
+                    "%s has %d specialisations, the most allowed; other calls run eagerly. The "
+                    "last reason: %s",
+                    *(self.__name__, len(self.entries), reason),
+                )
                 return None
             if reason is not None:
                 self.recompiles.append(reason)
@@ -349,16 +355,6 @@ class CompiledFunction:
             ]
             self._publish(tuple(kept))
 
-    def _give_up(self, reason: Recompile | None) -> None:
-        self._is_full = True
-        get_logger("tracer").warning(
-            "%s has %d specialisations, the most allowed; other calls run eagerly. The last "
-            "reason: %s",
-            self.__name__,
-            self._settings.recompile_limit,
-            reason,
-        )
-
     def _compile(
         self,
         values: tuple[Any, ...],
@@ -374,7 +370,8 @@ class CompiledFunction:
         if self._settings.before_trace is not None:
             self._settings.before_trace(values)
         with profile.phase("trace"):
-            known = [entry.capture for entry in self.entries]
+            modules = modules_served(self._code, values)
+            known = [entry.capture for entry in self.entries if entry.modules == modules]
             attempt = Attempt(
                 *(self.function, self._settings, self._history, self.marks, known),
                 *(checks, watched_changes),
@@ -422,6 +419,7 @@ class CompiledFunction:
             get_logger("tracer").info("graph break in %s: %s", self.__name__, found)
         with profile.phase("residual"):
             entry = self._entry(capture, run, failed)
+            entry.modules = modules
         if self._keeper is not None and computes:
             with profile.phase("store"):
                 self._keeper.keep()

@@ -19,6 +19,7 @@ from plait_utils import dataclass, get_logger
 if TYPE_CHECKING:
     from plait_bytecode_tracer.dispatch import CompiledFunction
     from plait_bytecode_tracer.failing import Failed
+    from plait_bytecode_tracer.limits import Modules
 
 MISS = object()
 """What an entry returns when one of its guards fails."""
@@ -36,6 +37,8 @@ class Entry:
     compiled: Any
     resumed: tuple[CompiledFunction, ...] = ()
     parts: Parts | None = None
+    modules: Modules = ()
+    """What the call was about that it was made for."""
     is_native: bool = False
     """Whether the guards are checked by native code."""
 

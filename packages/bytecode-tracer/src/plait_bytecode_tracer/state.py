@@ -77,6 +77,8 @@ class TraceState:
     """The containers whose `repr` is being written."""
     first_calls: list[FirstCall | None] = field(default_factory=list)
     """Those that were traced; None for one that is given what should not be kept."""
+    cached_functions: list[object] = field(default_factory=list)
+    """Those with caches that are called after the graph, to count and keep what they do."""
     last_calls: list[LastCall] = field(default_factory=list)
     """Calls without results that are made after all else."""
     locks: Locks = field(default_factory=Locks)

@@ -78,6 +78,7 @@ def call_cached(
         state.guard(None, condition, f"the cache of {real.__wrapped__.__name__} holds a result")
         held = Source(name(found), f"a result of {real.__wrapped__.__name__}")
         result = constant(found) if is_constant(found) else state.wrap(found, held)
+    state.cached_functions.append(real)
     state.deferred.append((function, list(args), dict(kwargs)))
     return result
 

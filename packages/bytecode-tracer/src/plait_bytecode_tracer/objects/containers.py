@@ -14,6 +14,8 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.making.made import HEAP_TYPE
 from plait_bytecode_tracer.tensors import transforms
 from plait_bytecode_tracer.values.constants import is_constant, is_fixed
+from plait_bytecode_tracer.values.hook_numbers import HookNumber, hook_number
+from plait_bytecode_tracer.values.lazy import LazyDict
 from plait_bytecode_tracer.values.numpy_objects import is_numpy_constant
 from plait_bytecode_tracer.values.open_lists import open_of
 from plait_bytecode_tracer.values.variables import (
@@ -69,6 +71,8 @@ def plain_value(value: Variable) -> Any:
             return value.kind(items)
         case SymbolVariable():
             return value.owner.specialise(value)
+        case HookNumber():
+            return plain_value(value.settled())
         case SliceVariable():
             return slice(*[plain_value(part) for part in value.parts])
         case ObjectVariable(base=Known(inner)):  # of a class that inherits from str, int, ...
@@ -345,7 +349,7 @@ def contains(frame: Frame, container: Variable, item: Variable) -> bool:
 
     match container:
         case DictVariable():
-            return _key(frame, item) in container.items
+            return _dict_contains(frame, container, item)
         case SetVariable():
             from plait_bytecode_tracer.values.keys import searched_key
 
@@ -379,6 +383,14 @@ def contains(frame: Frame, container: Variable, item: Variable) -> bool:
             search: Any = torch.Tensor.__contains__
             return bool(plain_value(inline(frame, search, [container, item], {})))
     raise TraceBreakError("GB0009", f"a search in a {describe(container)}")
+
+
+def _dict_contains(frame: Frame, container: DictVariable, item: Variable) -> bool:
+    """`item in container`; one of the caller's is asked for any number of a hook."""
+    number = hook_number(item)
+    if number is not None and isinstance(container.items, LazyDict) and not container.writes:
+        return container.items.has_number(number)
+    return _key(frame, item) in container.items
 
 
 _SEARCHED = (range, tuple, torch.Size, frozenset)

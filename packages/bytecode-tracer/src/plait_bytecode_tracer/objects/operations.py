@@ -31,6 +31,7 @@ from plait_bytecode_tracer.tensors.subclasses import dispatch, holds_subclass
 from plait_bytecode_tracer.tensors.values import UNKNOWN, value_of
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.constants import is_constant, is_nan
+from plait_bytecode_tracer.values.hook_numbers import HookNumber
 from plait_bytecode_tracer.values.open_lists import is_joined_open
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import (
@@ -168,6 +169,8 @@ def _apply_objects(frame: Frame, function: Callable[..., Any], args: list[Variab
     from plait_bytecode_tracer.objects.binary import binary
     from plait_bytecode_tracer.objects.comparison import COMPARISONS, compare
 
+    if any(isinstance(arg, HookNumber) for arg in args):
+        return apply(frame, function, [settled(frame.state, arg) for arg in args])
     found = add_sizes(function, args)
     if found is not None:
         return found
@@ -195,6 +198,8 @@ def identical(frame: Frame, left: Variable, right: Variable) -> bool:
     """`left is right`, guarded where later calls may give other objects."""
     if isinstance(left, SymbolVariable) or isinstance(right, SymbolVariable):
         return _identical_numbers(left, right)
+    if isinstance(left, HookNumber) or isinstance(right, HookNumber):
+        return identical(frame, settled(frame.state, left), settled(frame.state, right))
     if isinstance(left, Known) != isinstance(right, Known):
         left, right = settled(frame.state, left), settled(frame.state, right)
     found = same(left, right)
@@ -294,6 +299,8 @@ def truth(frame: Frame, value: Variable, *, after: bool = False) -> bool:
             raise TraceBreakError("GB0003", "the code branches on the value of a tensor")
         case SubclassVariable():
             raise TraceBreakError("GB0003", "the code branches on the value of a tensor")
+        case HookNumber():
+            return truth(frame, value.settled())
         case SymbolVariable():
             expected = checked_truth(frame, value, after=after)
             return value.owner.decide(value) if expected is None else expected

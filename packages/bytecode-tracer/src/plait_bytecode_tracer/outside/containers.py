@@ -14,6 +14,8 @@ from plait_bytecode_tracer.outside.enums import member_code
 from plait_bytecode_tracer.shapes.marks import Mark
 from plait_bytecode_tracer.twins.registry import outside_deque
 from plait_bytecode_tracer.values.constants import is_constant
+from plait_bytecode_tracer.values.hook_numbers import is_hook_table
+from plait_bytecode_tracer.values.hook_tables import HookTable
 from plait_bytecode_tracer.values.lazy import LazyDict, LazyList, Wrap
 from plait_bytecode_tracer.values.object_keys import (
     entry_source,
@@ -109,8 +111,10 @@ def _whole(
 
 
 def _wrap_dict(state: TraceState, value: dict[Any, Any], kind: Any, source: Source) -> Variable:
-    keys = [tracked_key(key) for key in kind.keys(value)]
     plain = type(value) is kind
+    if state.goes_on and plain and is_hook_table(value, source):
+        return DictVariable(HookTable(state, value, source), kind, source, value)
+    keys = [tracked_key(key) for key in kind.keys(value)]
 
     def wrap(key: Any) -> Variable:
         item = dict.__getitem__(value, real_key(key))

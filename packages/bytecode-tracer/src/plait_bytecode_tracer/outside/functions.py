@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.guards import Kind
 from plait_bytecode_tracer.outside.tables import global_table, own_dict
+from plait_bytecode_tracer.values.hook_numbers import HookNumber
 from plait_bytecode_tracer.values.lookup import is_defined, is_field
 from plait_bytecode_tracer.values.sources import Access, Source
 from plait_bytecode_tracer.values.variables import (
@@ -133,7 +134,9 @@ def owner_part(frame: Frame, owner: FunctionVariable, name: str) -> Variable | N
 
 
 def settled(state: TraceState, variable: Variable) -> Variable:
-    """A function of the caller's as the one that it is; all else as it is."""
+    """A function of the caller's as the one that it is, a hook's number by its value."""
+    if isinstance(variable, HookNumber):
+        return variable.settled()
     if isinstance(variable, FunctionVariable) and variable.original is not None:
         assert variable.source is not None
         state.guard_identity(variable.source, variable.original)

@@ -29,6 +29,7 @@ from plait_bytecode_tracer.shapes.expressions import Applied, Computed, Leaf, re
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.subclasses import restored
 from plait_bytecode_tracer.twins.registry import TWINS
+from plait_bytecode_tracer.values.hook_numbers import HookNumber
 from plait_bytecode_tracer.values.texts import CONVERSIONS
 from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
@@ -159,6 +160,8 @@ class Rebuilder:
                     return self.assign(f"{name}.copy()")
                 return name
             case IdVariable(source=source) if source is not None:
+                return self.writer.value(source)
+            case HookNumber(source=source):
                 return self.writer.value(source)
             case SymbolVariable():
                 return self._number(variable)

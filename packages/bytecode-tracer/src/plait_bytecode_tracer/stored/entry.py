@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _FIELDS = frozenset(
     {
         *("code", "files", "objects", "constants", "sources", "guards", "inputs"),
-        *("reads", "first_calls", "body", "is_plain_forward", "seen"),
+        *("reads", "first_calls", "cached", "body", "is_plain_forward", "seen"),
     }
 )
 
@@ -77,21 +77,27 @@ def restored(function: types.FunctionType, data: Any) -> StoredEntry:
     new = {path for path, hashed in contents.files.items() if hashed} - set(data["files"])
     if new:
         raise DiffersError(f"code comes from {min(new)} now")
-    called = [_first_call(reader, *listed(each, 4)) for each in listed(data["first_calls"])]
-    return StoredEntry(_capture(reader, guards, data, called), _seen(data["seen"]))
+    for each in listed(data["first_calls"]):
+        _require_first_call(reader, *listed(each, 4))
+    cached = [_cached_function(reader, each) for each in listed(data["cached"])]
+    return StoredEntry(_capture(reader, guards, data, cached), _seen(data["seen"]))
 
 
-def _first_call(reader: Reader, number: Any, args: Any, kwargs: Any, result: Any) -> FirstCall:
-    """A call that was traced, which this process has not made with another result."""
-    function = reader.found(number)
+def _cached_function(reader: Reader, number: Any) -> Any:
+    function: Any = reader.found(number)
     if type(function) is not functools._lru_cache_wrapper:
         raise DiffersError("a function that keeps no results")
+    return function
+
+
+def _require_first_call(reader: Reader, number: Any, args: Any, kwargs: Any, result: Any) -> None:
+    """Refuse a call that was traced, and that this process has made with another result."""
+    function = _cached_function(reader, number)
     given = tuple(map(reader.key, listed(args)))
     named = {name: reader.key(value) for name, value in (listed(n, 2) for n in listed(kwargs))}
     call = FirstCall(function, given, named, value_of(result))
     if not call.is_plain or not call.fits():
         raise DiffersError(f"the cache of {function.__wrapped__.__qualname__} holds another result")
-    return call
 
 
 def _check_files(files: Any) -> None:
@@ -106,9 +112,7 @@ def _check_files(files: Any) -> None:
             raise DiffersError(f"the file {path} changed")
 
 
-def _capture(
-    reader: Reader, guards: list[Guard], data: Any, called: Sequence[FirstCall]
-) -> Capture:
+def _capture(reader: Reader, guards: list[Guard], data: Any, cached: Sequence[Any]) -> Capture:
     state = cast("TraceState", _State(_constants(reader.constants)))
     graph = fx.Graph()
     inputs = tuple(_input(reader, graph, *listed(each, 4)) for each in listed(data["inputs"]))
@@ -118,7 +122,7 @@ def _capture(
     if not all(type(line) is str for line in body):
         raise DiffersError("the entry has another form")
     try:
-        known = names_of_called(called, guards, reads, reader.constants)
+        known = names_of_called(cached, guards, reads, reader.constants)
         require_simple_body(body, known, reader.constants)
     except NotStoredError as error:
         raise DiffersError(str(error)) from error

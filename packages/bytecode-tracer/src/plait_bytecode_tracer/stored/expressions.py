@@ -14,7 +14,7 @@ from typing import Any
 from plait_bytecode_tracer.guards import Guard, Kind, Reads
 from plait_bytecode_tracer.stored.errors import NotStoredError
 from plait_bytecode_tracer.stored.numbers import is_reader
-from plait_bytecode_tracer.values.cached_calls import FirstCall
+from plait_bytecode_tracer.values.cached_calls import cached_result
 from plait_bytecode_tracer.values.plain import (
     all_distinct,
     are_plain_leaves,
@@ -25,7 +25,7 @@ from plait_bytecode_tracer.values.plain import (
 CONSTANT = re.compile(r"_c\d+")
 _NAME = re.compile(r"_[ac]\d+")
 _READERS = (
-    *(own_table, is_empty, all_distinct, are_plain_leaves),
+    *(own_table, is_empty, all_distinct, are_plain_leaves, cached_result),
     *(dict.__getitem__, dict.__contains__, weakref.ref.__call__),
 )
 """What generated code calls."""
@@ -89,10 +89,10 @@ def require_simple_body(
 
 
 def names_of_called(
-    calls: Iterable[FirstCall], guards: Iterable[Guard], reads: Reads, constants: Mapping[str, Any]
+    known: Collection[Any], guards: Iterable[Guard], reads: Reads, constants: Mapping[str, Any]
 ) -> set[str]:
-    """The names that functions with caches have in code after a graph: their calls were traced."""
-    known = [call.function for call in calls]
+    """The names that functions with caches have in code after a graph: their calls were traced, or
+    it is guarded that the caches hold the results."""
 
     def is_known(value: object) -> bool:
         return any(value is each for each in known)

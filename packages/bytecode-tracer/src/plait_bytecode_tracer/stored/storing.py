@@ -57,6 +57,7 @@ def stored(function: types.FunctionType, capture: Capture) -> dict[str, Any]:
     inputs = [writer.source(source) for source in capture.given]
     reads = [[name, writer.source(source)] for name, source in capture.reads.sources.items()]
     first_calls = [_first_call(writer, call) for call in capture.state.first_calls]
+    cached = list({id(each): each for each in capture.state.cached_functions}.values())
     used = dict.fromkeys(
         [*_used(writer, guards), *(n for line in capture.body for n in constants_in(line))]
     )
@@ -71,6 +72,7 @@ def stored(function: types.FunctionType, capture: Capture) -> dict[str, Any]:
         "inputs": [[n, *_shown(i)] for n, i in zip(inputs, capture.inputs, strict=True)],
         "reads": reads,
         "first_calls": first_calls,
+        "cached": [writer.number(each) for each in cached],
         "body": list(capture.body),
         "is_plain_forward": capture.is_plain_forward,
         "seen": [[key, literal(now)] for key, now in capture.state.policy.found.items()],
@@ -96,8 +98,8 @@ def _require_plain(capture: Capture) -> None:
     for reason, holds in reasons.items():
         if holds:
             raise NotStoredError(reason)
-    first_calls = [call for call in state.first_calls if call is not None]
-    called = names_of_called(first_calls, capture.guards, capture.reads, state.constants.objects)
+    cached = state.cached_functions
+    called = names_of_called(cached, capture.guards, capture.reads, state.constants.objects)
     require_simple_body(capture.body, called, state.constants.objects)
 
 

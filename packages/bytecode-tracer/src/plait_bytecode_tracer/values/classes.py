@@ -9,6 +9,7 @@ from typing import Any
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.objects.containers import describe
 from plait_bytecode_tracer.twins.registry import TWINS
+from plait_bytecode_tracer.values.hook_numbers import HookNumber
 from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
     BoundVariable,
@@ -60,7 +61,7 @@ def type_of(value: Variable) -> type:
             return class_of_array(value)
         case Known():
             return type(value.value)
-        case IdVariable():
+        case IdVariable() | HookNumber():
             return int
         case SequenceVariable() | DictVariable() | ViewVariable() | SetVariable():
             return value.kind

@@ -24,6 +24,7 @@ from plait_bytecode_tracer.objects.statics import static_attribute
 from plait_bytecode_tracer.outside.functions import settled
 from plait_bytecode_tracer.values.classes import name_in_errors, type_of
 from plait_bytecode_tracer.values.constants import is_constant, is_fixed, is_nan
+from plait_bytecode_tracer.values.hook_numbers import HookNumber
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.object_keys import ReferenceKey
 from plait_bytecode_tracer.values.variables import (
@@ -154,6 +155,8 @@ def constant_key(frame: Frame, value: Variable) -> Any:
             return _reference_key(frame, value)
         case Known(real) if is_a(real, weakref.ref):
             return _reference_key(frame, value)
+        case HookNumber():
+            return constant_key(frame, value.settled())
         case FunctionVariable(original=function) if function is not None:
             return constant_key(frame, settled(frame.state, value))
         case TensorVariable() | FunctionVariable() | IteratorVariable() | CallableVariable():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from plait_bytecode_tracer.values.hook_numbers import HookKey, HookNumber
 from plait_bytecode_tracer.values.variables import Variable
 
 Wrap = Callable[[Any], Variable]
@@ -41,6 +42,13 @@ class LazyDict(dict[Any, Variable]):
             self._guard(key, key in self._original)
         return super().__contains__(key)
 
+    def has_number(self, number: HookNumber) -> bool:
+        """Whether it has the number of a hook, of those that it had when the call began."""
+        found = number.original in self._original
+        if self._original or not self._whole:
+            self._guard(HookKey(number), found)
+        return found
+
     def __len__(self) -> int:
         self._read_all()
         return super().__len__()
@@ -51,6 +59,9 @@ class LazyDict(dict[Any, Variable]):
     def __getitem__(self, key: Any) -> Variable:
         if key not in self:
             raise KeyError(key)
+        return self._read(key)
+
+    def _read(self, key: Any) -> Variable:
         found = super().__getitem__(key)
         if found is _UNREAD:
             found = self._wrap(key)
