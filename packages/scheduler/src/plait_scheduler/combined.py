@@ -6,7 +6,7 @@ their source (`opened`); with a number for the size it is one of these again (`a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from plait_ir_lowering import (
@@ -106,24 +106,27 @@ def separated(program: Program) -> Program:
     steps: list[Step] = []
     for step in program.steps:
         if isinstance(step, Launch) and step.kernel in combined:
-            steps += _launches(step, parts[step.kernel])
+            members = [kernels[name] for name in parts[step.kernel]]
+            steps += _launches(step, members, combined[step.kernel].symbols)
         else:
             steps.append(step)
     return replace(program, kernels=tuple(kernels.values()), steps=tuple(steps))
 
 
-def _launches(launch: Launch, names: list[str]) -> list[Launch]:
-    """A launch for each member; their kernels are these."""
-    count = len(launch.buffers) // len(names)
+def _launches(launch: Launch, members: Sequence[Kernel], symbols: tuple[str, ...]) -> list[Launch]:
+    """A launch for each member of a combined kernel, which takes these sizes."""
+    count = len(launch.buffers) // len(members)
+    given = dict(zip(symbols, launch.symbols, strict=True))
     return [
         replace(
             launch,
-            kernel=name,
+            kernel=member.name,
+            symbols=tuple([given[symbol] for symbol in member.symbols]),
             buffers=launch.buffers[first : first + count],
             offsets=launch.offsets[first : first + count],
             together=launch.together or number > 0,
         )
-        for number, name in enumerate(names)
+        for number, member in enumerate(members)
         for first in (number * count,)
     ]
 
