@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from triton_checks import DEVICE, load
-from triton_combined import GPT2_BLOCK, TAKEN, TURNED, updates
+from triton_combined import GPT2_BLOCK, TAKEN, TURNED, counters, updates
 
-from plait_ir_lowering import lower, to_torch_dtype
+from plait_cpp_codegen import CppOptions, find_toolchain, render_device_host
+from plait_ir_lowering import evaluate, lower, to_torch_dtype
 from plait_scheduler import (
     Access,
     CombinedKernel,
@@ -27,6 +29,7 @@ from plait_scheduler import (
     verify_kernel,
 )
 from plait_triton_codegen import build, render_kernel
+from plait_triton_codegen.machine_code import device_kernel
 from plait_utils import DiskCache
 
 
@@ -67,7 +70,7 @@ def check(kernel: CombinedKernel, **sizes: int) -> list[torch.Tensor]:
         assert torch.equal(one, three)
         if param.access is Access.READ:
             assert torch.equal(one, old)
-        elif one.numel():
+        elif one.numel() and one.is_floating_point():
             assert not torch.equal(one, old)
     return mine
 
@@ -91,6 +94,11 @@ def _with_torch(rendered, arguments) -> None:
 )
 def test_members_of_many_sizes(sizes: tuple[int, ...]) -> None:
     check(updates(sizes))
+
+
+def test_members_of_one_element() -> None:
+    check(counters(128))
+    assert render_kernel(counters(128)).tile.xblock == 1
 
 
 def test_members_of_16_bits() -> None:
@@ -126,6 +134,19 @@ def test_offsets_past_32_bits() -> None:
     assert "points = tl.cast(64, tl.int64)" in text
     assert "program.to(tl.int64) * XBLOCK" in text
     assert "tl.cast" not in render_kernel(updates([2**30, 64])).text
+
+
+def test_the_native_host_launches_the_blocks_of_all_members(tmp_path: Path) -> None:
+    program = parse_program(IN_PLACE.format(device="cuda:0"))
+    kernels = {kernel.name: device_kernel(render_kernel(kernel)) for kernel in program.kernels}
+    assert kernels["twice"].arguments_after(3) == 6
+    text = render_device_host(program, kernels)
+    assert text.count("api.launch(") == 1
+    find_toolchain(CppOptions()).build(text, tmp_path / "host.so")
+    source = render_kernel(program.kernels[0])
+    blocks = [-(-size // source.tile.xblock) for size in (100, 400, 30)]
+    ((extent, block),) = source.blocks
+    assert (evaluate(extent, {"s": 100}), block) == (sum(blocks), 1)
 
 
 def test_blocks_suit_all_members() -> None:

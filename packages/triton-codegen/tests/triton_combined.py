@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from plait_scheduler import CombinedKernel, parse_kernel
+from plait_scheduler import AnyKernel, CombinedKernel, parse_kernel
 
 UPDATE = """\
 combined {name} of {members}{passed}
@@ -52,12 +52,26 @@ def updates(sizes: Sequence[int | str], dtype: str = "f32", passed: str = "") ->
     return kernel
 
 
+COUNTERS = """\
+combined counters of {members}
+  kernel (p0: read i64[], p1: write i64[])
+    for
+      outer store p1[()] = add(p0[()], i64(1))
+"""
+
+
+def counters(count: int) -> AnyKernel:
+    """So many numbers, each with the next one."""
+    return parse_kernel(COUNTERS.format(members=", ".join(["()"] * count)))
+
+
 GPT2_BLOCK = (768, 768, 768 * 2304, 2304, 768 * 768, 768, 768, 768, 768 * 3072, 3072, 3072 * 768)
-COMPILED: dict[str, CombinedKernel] = {
+COMPILED: dict[str, AnyKernel] = {
     "combined updates": updates(GPT2_BLOCK * 6),
     "combined updates bf16": updates(GPT2_BLOCK * 6, "bf16"),
     "combined updates of open sizes": updates(["16*s", 64, "32*s"], passed="s in 1..100000"),
     "combined 64-bit offsets": updates([2**31 + 2**20, 64, 2**32]),
     "combined transposes": parse_kernel(TURNED),
+    "combined counters": counters(128),
 }
 """Kernels that GPUs' compilers see."""
