@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,8 +11,9 @@ from torch import nn
 
 import plait
 from plait import pipeline
+from plait.reporting.planned import merged
 from plait_ir_lowering import Graph, parse_graph, print_graph
-from plait_scheduler import Launch, SchedulerOptions, plan
+from plait_scheduler import Launch, Program, SchedulerOptions, plan
 
 SHAPES = [(64, 16), (16,), (16,), (16, 48), (48,), (16, 16), (16,), (64, 16), (5, 3), (7,)] * 3
 OPTIMIZERS = {
@@ -29,12 +31,15 @@ def results_are_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "_writes_inputs", lambda *given: False)
 
 
-def launches(graph: Graph, *, combine: bool) -> int:
-    """How many a program of a GPU has."""
+def on_gpu(graph: Graph, *, combine: bool) -> Program:
+    """Its program for a GPU."""
     options = replace(SchedulerOptions.for_gpu(), combine_launches=combine)
-    on_gpu = parse_graph(print_graph(graph).replace(" on cpu", " on cuda:0"))
-    program = plan(on_gpu, options=options).program
-    return sum(isinstance(step, Launch) for step in program.steps)
+    moved = parse_graph(print_graph(graph).replace(" on cpu", " on cuda:0"))
+    return plan(moved, options=options).program
+
+
+def launches(graph: Graph, *, combine: bool) -> int:
+    return sum(isinstance(step, Launch) for step in on_gpu(graph, combine=combine).steps)
 
 
 def training(name: str) -> tuple[list[nn.Parameter], torch.optim.Optimizer]:
@@ -65,6 +70,10 @@ def test_a_step_of_an_optimizer(results_are_handed_out: None, name: str) -> None
     assert graph is not None
     assert launches(graph, combine=False) >= len(SHAPES)
     assert launches(graph, combine=True) <= 6
+    assert merged(on_gpu(graph, combine=False)) == ""
+    told = re.fullmatch(r"(\d+) launches are combined into \d", merged(on_gpu(graph, combine=True)))
+    assert told is not None
+    assert int(told[1]) >= len(SHAPES)
 
 
 @pytest.mark.parametrize("name", ["AdamW", "momentum"])
