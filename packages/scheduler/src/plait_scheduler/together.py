@@ -66,24 +66,27 @@ def gathered(graph: Graph, units: Sequence[Unit], options: SchedulerOptions) -> 
         return [*units]
     buffers = {b.name: b for d in graph.definitions for b in d.buffers}
     own = {source.buffer: target for target, source in graph.mutations}
+    written = {target for target, _ in graph.mutations}
     kept, tiny = set(final_reads(graph)), _tiny(buffers)
     readers = Counter(name for unit in units for name in _read(graph, unit))
     first: list[Unit] = []
     others: list[Unit] = []
     waiting: list[Unit] = []
     held: set[str] = set()
+    held_bytes = 0
     for unit in units:
         read, defined = _read(graph, unit), _defined(graph, unit)
         temporary = (read & buffers.keys()) - defined
-        theirs = (read & {*own.values()}) - {own[name] for name in defined if name in own}
+        theirs = (read & written) - {own[name] for name in defined if name in own}
         moves = _is_small(unit, options) and not theirs
         if moves and not any(readers[name] > (name in read) for name in defined):
             if not own or defined <= own.keys():
                 waiting.append(unit)
-                held |= temporary - kept
-                if sum(buffer_bytes(buffers[name]) for name in held) > options.most_waiting_bytes:
+                held_bytes += sum(buffer_bytes(buffers[each]) for each in temporary - kept - held)
+                held |= temporary
+                if held_bytes > options.most_waiting_bytes:
                     others += waiting
-                    waiting, held = [], set()
+                    waiting, held, held_bytes = [], set(), 0
                 continue
         elif moves and not own and not temporary and defined <= kept | tiny:
             first.append(unit)
