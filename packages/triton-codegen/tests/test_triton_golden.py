@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import triton_kernels as kernels
 from triton_attention import Case, kernel_of
+from triton_combined import updates
 from triton_mixtures import gradient_kernels
 from triton_products import grouped, product, scaled, swiglu, with_bias_and_gelu
 
@@ -47,6 +48,8 @@ CASES = {
     "running_sum": (kernels.running_sum(4096, 2048), None),
     "running_sum_looped": (kernels.running_sum(4096, 32768, "bf16"), None),
     "scatter_max": (kernels.scattered("max", "i32"), None),
+    "combined": (updates([768, 2304, 40, 768 * 768, 0]), None),
+    "combined_open": (updates(["16*s", 64, "s"], passed="s in 1..1000"), None),
 }
 
 

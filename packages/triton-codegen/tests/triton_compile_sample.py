@@ -14,15 +14,16 @@ import triton_kernels as kernels
 from test_triton_operations import _cases
 from triton_attention import Case, kernel_of
 from triton_checks import pointwise
+from triton_combined import COMPILED as COMBINED
 from triton_mixtures import gradient_kernels
 from triton_products import grouped, product, scaled, swiglu, weight_of_bytes, with_bias_and_gelu
 from triton_registers import unset_registers
 
 from plait_ir_lowering import OPS, DType, Load, Op, TypeRule, Var
-from plait_scheduler import Kernel
+from plait_scheduler import AnyKernel, Kernel
 from plait_triton_codegen import Tile, TritonOptions, compile_kernel, render_kernel
 
-SAMPLE: dict[str, Kernel] = {
+SAMPLE: dict[str, AnyKernel] = {
     "softmax f32": kernels.softmax(8192, 1024),
     "softmax bf16": kernels.softmax(16384, 4096, "bf16"),
     "softmax of long rows": kernels.softmax(8192, 32768, "bf16"),
@@ -83,6 +84,7 @@ SAMPLE: dict[str, Kernel] = {
     "product bias gelu": with_bias_and_gelu(8192, 3072, 768),
     "product swiglu": swiglu(4096, 8192, 2048),
     "attention of tails": kernel_of(Case("alibi", (2, 8, 8, 1000, 1003, 80, 40))),
+    **COMBINED,
 }
 _WIDE = Tile(128, 256, 8, False, 3, 64)
 _SQUARE = Tile(128, 128, 8, False, 3, 64)

@@ -287,9 +287,11 @@ class GraphReport:
         if self.record.schedule is None or self.backend != "cpp":
             return ()
         from plait_cpp_codegen import product_of
+        from plait_scheduler import Kernel
 
         kernels = self.record.schedule.program.kernels
-        found = ((kernel.name, product_of(kernel)) for kernel in kernels)
+        alone = (kernel for kernel in kernels if isinstance(kernel, Kernel))
+        found = ((kernel.name, product_of(kernel)) for kernel in alone)
         return tuple(f"{name}: {product}" for name, product in found if product is not None)
 
     @cached_property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from plait_scheduler import (
+    CombinedKernel,
     Decision,
     Launch,
     MemoryReport,
@@ -53,7 +54,10 @@ def _temporaries(report: MemoryReport) -> str:
 
 
 def merged(program: Program) -> str:
-    """How many launches run at once with others, in how many parallel loops."""
+    """How many launches run at once with others, in how many parallel loops of a CPU or, where they
+    are combined for a GPU, as how many launches."""
+    if any(buffer.device.type != "cpu" for buffer in program.buffers):
+        return _combined(program)
     number = regions = 0
     is_open = False
     for step in program.steps:
@@ -63,3 +67,11 @@ def merged(program: Program) -> str:
         is_open = joins
     loops = "one parallel loop" if regions == 1 else f"{regions} parallel loops"
     return f"{number + regions} launches are merged into {loops}" if number else ""
+
+
+def _combined(program: Program) -> str:
+    members = {k.name: len(k.members) for k in program.kernels if isinstance(k, CombinedKernel)}
+    launched = [step.kernel for step in program.steps if isinstance(step, Launch)]
+    found = [members[name] for name in launched if name in members]
+    launches = "one" if len(found) == 1 else str(len(found))
+    return f"{sum(found)} launches are combined into {launches}" if found else ""

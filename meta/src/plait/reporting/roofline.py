@@ -56,7 +56,7 @@ def kernel_facts(record: CompiledGraph, *, measure: bool) -> tuple[KernelFact, .
     """
     if record.schedule is None:
         return ()
-    from plait_scheduler import Launch, kernel_work
+    from plait_scheduler import Kernel, Launch, kernel_work
 
     program = record.schedule.program
     kernels = {kernel.name: kernel for kernel in program.kernels}
@@ -65,10 +65,11 @@ def kernel_facts(record: CompiledGraph, *, measure: bool) -> tuple[KernelFact, .
     on_cpu = record.code is not None and record.code.backend == "cpp"
     facts = []
     for launch in {launch.kernel: launch for launch in launches}.values():
-        work = kernel_work(kernels[launch.kernel])
+        kernel = kernels[launch.kernel]
+        work = kernel_work(kernel)
         fact = KernelFact(launch.kernel, counts[launch.kernel], work.bytes_moved, work.operations)
-        if measure and on_cpu and not program.symbols:
-            fact = _timed(fact, program, kernels[launch.kernel])
+        if measure and on_cpu and not program.symbols and isinstance(kernel, Kernel):
+            fact = _timed(fact, program, kernel)
         facts.append(fact)
     return tuple(sorted(facts, key=lambda fact: -fact.bytes_moved * fact.launches))
 

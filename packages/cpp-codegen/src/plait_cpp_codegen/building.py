@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ from plait_cpp_codegen.shared_library import load_cached
 from plait_cpp_codegen.toolchain import Toolchain, find_toolchain
 from plait_cpp_codegen.units import Source
 from plait_ir_lowering import DType, post_order
-from plait_scheduler import CallExtern, Kernel, Program, Step
+from plait_scheduler import CallExtern, Kernel, Program, Step, members_of, separated
 from plait_utils import CacheError, DiskCache, Profile, dataclass, stable_hash, warn_once
 
 if TYPE_CHECKING:
@@ -88,13 +88,11 @@ def source_of(
     """The C++ of a program by parts, with these choices for kernels by name and the rule's for
     others, its temporaries `apart` or in one arena. Raises UnsupportedProgramError."""
     chosen = choices or {}
-    program, _ = split_outputs(program)
-    _check_types(program)
+    program, _ = split_outputs(separated(program))
+    own = [kernel for each in program.kernels for kernel in members_of(each)]
+    _check_types(own)
     functions, kernels = kernel_functions(
-        [
-            render_kernel(kernel, vector_bytes, chosen.get(kernel.name, RULE))
-            for kernel in program.kernels
-        ]
+        [render_kernel(kernel, vector_bytes, chosen.get(kernel.name, RULE)) for kernel in own]
     )
     host = HostWriter(program, kernels, apart).write()
     return Source(_settings(), tuple(functions), host)
@@ -238,8 +236,8 @@ def _build_python(program: Program, error: Exception) -> Executable:
     return Executable(program, None, lambda *inputs: run(inputs), fallback_reason=reason)
 
 
-def _check_types(program: Program) -> None:
-    for kernel in program.kernels:
+def _check_types(kernels: Sequence[Kernel]) -> None:
+    for kernel in kernels:
         for statement in kernel.statements:
             for value in post_order([statement.value]):
                 if not is_supported(value.dtype):

@@ -27,7 +27,7 @@ from plait_cpp_codegen.kernels.attention import attention_of
 from plait_cpp_codegen.kernels.choices import RULE, Choices, candidates, choices_of
 from plait_cpp_codegen.kernels.emit import render_kernel
 from plait_cpp_codegen.toolchain import Toolchain
-from plait_scheduler import Access, Kernel, Program
+from plait_scheduler import Access, CombinedKernel, Kernel, Program
 from plait_utils import DiskCache, dataclass, get_logger, stable_hash
 from plait_utils.interrupts import stop_if_interrupted
 
@@ -80,11 +80,13 @@ def tune(
     """Choices for the kernels of a program, those that are worth it.
 
     Kernels with open sizes, those that compute in place, whose values would drift from run to run,
-    and attention, which is written in one way, are left to the rule.
+    attention, which is written in one way, and members of combined kernels are left to the rule.
     """
     found = []
     for kernel in program.kernels:
-        if kernel.symbols or program.symbols or attention_of(kernel) is not None:
+        if isinstance(kernel, CombinedKernel) or kernel.symbols or program.symbols:
+            continue
+        if attention_of(kernel) is not None:
             continue
         if any(param.access is Access.READ_WRITE for param in kernel.params):
             continue

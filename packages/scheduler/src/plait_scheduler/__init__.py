@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from plait_ir_lowering import print_value
 from plait_scheduler._version import __version__
+from plait_scheduler.alignment import ACCESS_BYTES, aligned_places
 from plait_scheduler.attention_masks import (
     KeyLimit,
     KeyLimits,
@@ -14,6 +15,7 @@ from plait_scheduler.attention_masks import (
     where_all_hold,
     without_masks,
 )
+from plait_scheduler.combined import members_of, separated
 from plait_scheduler.decisions import Decision, DecisionKind, explain
 from plait_scheduler.domains import are_apart, batch_offset
 from plait_scheduler.errors import ProgramError, ProgramSyntaxError
@@ -25,9 +27,11 @@ from plait_scheduler.program import (
     Access,
     Accumulate,
     Allocate,
+    AnyKernel,
     ArenaStorage,
     Attend,
     CallExtern,
+    CombinedKernel,
     CopyBack,
     Domain,
     ExternStorage,
@@ -62,7 +66,7 @@ from plait_scheduler.schedule import (
     schedule,
 )
 from plait_scheduler.shares import is_below_largest, named_statements, resolved, shares
-from plait_scheduler.sizes import SizePlace, estimate, extent_of, size_places
+from plait_scheduler.sizes import SizePlace, at_sizes, estimate, extent_of, size_places
 from plait_scheduler.summed import sums_of, variables_of
 from plait_scheduler.text.print import print_kernel, print_program
 from plait_scheduler.writeback import is_whole
@@ -89,15 +93,18 @@ else:
     )
 
 __all__ = [
+    "ACCESS_BYTES",
     "EXPENSIVE",
     "GROUPED",
     "Access",
     "Accumulate",
     "Allocate",
+    "AnyKernel",
     "ArenaPlan",
     "ArenaStorage",
     "Attend",
     "CallExtern",
+    "CombinedKernel",
     "CopyBack",
     "Decision",
     "DecisionKind",
@@ -140,7 +147,9 @@ __all__ = [
     "Storage",
     "Store",
     "__version__",
+    "aligned_places",
     "are_apart",
+    "at_sizes",
     "batch_offset",
     "device_limits",
     "estimate",
@@ -153,6 +162,7 @@ __all__ = [
     "key_limits",
     "load_python",
     "may_fail",
+    "members_of",
     "memory_of",
     "memory_report",
     "named_statements",
@@ -169,6 +179,7 @@ __all__ = [
     "resolved",
     "row_scratch",
     "schedule",
+    "separated",
     "shared_conditions",
     "shares",
     "size_places",

@@ -27,6 +27,7 @@ class DecisionKind(Enum):
     SPLIT = "reduction split"
     WIDEN = "keeping in f32"
     IN_PLACE = "in-place reuse"
+    COMBINE = "combining of launches"
     WRITE_BACK = "writing in place"
 
 

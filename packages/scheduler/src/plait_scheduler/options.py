@@ -99,8 +99,28 @@ class SchedulerOptions(Settings):
         True, "let neighbouring kernels that need nothing of each other run at the same time"
     )
 
+    combine_launches: bool = setting(
+        False,
+        "compute by one launch what kernels of equal code do that may run at the same time: a GPU "
+        "takes longer to launch a small kernel than to run it",
+    )
+
     max_params: int = setting(24, "most parameters of one kernel")
     max_operations: int = setting(256, "most scalar operations of one kernel")
+    max_members: int = setting(128, "most kernels that one launch combines")
+    max_arguments: int = setting(
+        500,
+        "most parameters and sizes of a combined kernel: a launch of a GPU passes 4 KB, each takes "
+        "8 bytes, and some are the host's",
+    )
+    most_combined_points: int = setting(
+        1 << 22,
+        "kernels of more points are not combined, since they run longer than a launch takes",
+    )
+    most_waiting_bytes: int = setting(
+        1 << 24,
+        "most bytes of temporaries that kernels read which wait for others to be combined with",
+    )
     max_row_bytes: int = setting(
         1 << 22, "most bytes that one intermediate value of a reduction's row may take"
     )
@@ -154,6 +174,7 @@ def gpu_limits(processors: int = 132) -> dict[str, Any]:
         "min_split_row": 1 << 14,
         "longest_chunk": 1 << 14,
         "run_together": False,
+        "combine_launches": True,
         "attention_operands": True,
         "attention_spans": True,
         "attention_sums": True,

@@ -7,7 +7,7 @@ for both shapes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from plait_ir_lowering import IndexExpr, Layout, Load, Local, Value, as_index, post_order, rewrite
@@ -23,7 +23,17 @@ def compact_params(kernel: Kernel) -> Kernel:
     accesses."""
     if any(isinstance(statement, Attend | Mix) for statement in kernel.statements):
         return kernel  # it reads parameters by views of them
-    views = {param.name: _view(param, _accesses(kernel, param.name)) for param in kernel.params}
+    return _with_views(kernel, _view)
+
+
+def flat_params(kernel: Kernel) -> Kernel:
+    """Take dense parameters for vectors where that takes all `//` and `%` out of accesses."""
+    return _with_views(kernel, _flat_view)
+
+
+def _with_views(kernel: Kernel, view: Callable[[Param, Sequence[_Index]], _View]) -> Kernel:
+    """`kernel` with its parameters seen otherwise."""
+    views = {param.name: view(param, _accesses(kernel, param.name)) for param in kernel.params}
     if all(views[param.name].layout is param.layout for param in kernel.params):
         return kernel
 
@@ -105,6 +115,18 @@ def _view(param: Param, accesses: Sequence[_Index]) -> _View:
         sizes.append(extent)
     layout = Layout(tuple(sizes), tuple(stride[m[-1]] for m in axes), param.layout.offset)
     return _View(layout, tuple(axes), size)
+
+
+def _flat_view(param: Param, accesses: Sequence[_Index]) -> _View:
+    layout, axes = param.layout, tuple(range(len(param.layout.size)))
+    joined = [_joined(access, axes, layout.size) for access in accesses if plain(access)]
+    known = len(joined) == len(accesses) and all(isinstance(at, IndexExpr) for at in joined)
+    if len(axes) < 2 or not layout.is_row_major or not known:
+        return _View(layout, tuple((axis,) for axis in axes), layout.size)
+    if any(divisions(at) for at in joined if isinstance(at, IndexExpr)):
+        return _View(layout, tuple((axis,) for axis in axes), layout.size)
+    flat = Layout((layout.numel,), (as_index(1),), layout.offset)
+    return _View(flat, (axes,), layout.size)
 
 
 def _helps(

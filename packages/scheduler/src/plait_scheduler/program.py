@@ -61,7 +61,7 @@ from plait_ir_lowering import (
     as_index,
     components,
 )
-from plait_scheduler.sizes import extent_of
+from plait_scheduler.sizes import extent_of, layout_at
 from plait_utils import dataclass
 
 
@@ -275,6 +275,40 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
+class CombinedKernel:
+    """Several launches of one kernel as one launch: its members, which run in any order and at the
+    same time, each with parameters and sizes of its own.
+
+    It takes the parameters of the first member, then those of the next.
+    """
+
+    name: str
+    body: Kernel
+    """What each member runs; it has no name."""
+    symbols: tuple[str, ...]
+    """Sizes that are known when the program runs, passed as i64 in this order."""
+    members: tuple[tuple[IndexExpr, ...], ...]
+    """Each member's values of the body's sizes, over `symbols`."""
+
+    @property
+    def params(self) -> tuple[Param, ...]:
+        """The parameters of all members, each with the number of its member behind its name."""
+        return tuple(
+            replace(param, name=f"{param.name}_{number}", layout=layout_at(param.layout, sizes))
+            for number, sizes in enumerate(map(self.sizes, range(len(self.members))))
+            for param in self.body.params
+        )
+
+    def sizes(self, member: int) -> dict[str, IndexExpr]:
+        """The body's sizes of a member by name."""
+        return dict(zip(self.body.symbols, self.members[member], strict=True))
+
+
+AnyKernel: TypeAlias = Kernel | CombinedKernel
+"""What a program launches."""
+
+
+@dataclass(frozen=True, slots=True)
 class InputStorage:
     """The caller's tensor at this position; for one f64 it may give a number."""
 
@@ -445,7 +479,7 @@ class Program:
     """Sizes known when the program runs; each is bound by the inputs' layouts."""
     inputs: tuple[str, ...]
     buffers: tuple[ProgramBuffer, ...]
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[AnyKernel, ...]
     steps: tuple[Step, ...]
     arena_nbytes: IndexExpr
 

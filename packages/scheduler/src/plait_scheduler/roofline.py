@@ -6,9 +6,12 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from plait_ir_lowering import IndexExpr, Load, Local, Op, TensorRef, Value, Var, atoms, post_order
+from plait_scheduler.combined import members_of
 from plait_scheduler.program import (
     Accumulate,
+    AnyKernel,
     Attend,
+    CombinedKernel,
     Domain,
     Kernel,
     Let,
@@ -40,8 +43,15 @@ class KernelWork:
         return self.bytes_read + self.bytes_written
 
 
-def kernel_work(kernel: Kernel) -> KernelWork:
+def kernel_work(kernel: AnyKernel) -> KernelWork:
     """What one launch of a kernel reads, writes and computes."""
+    if isinstance(kernel, CombinedKernel):
+        works = [kernel_work(member) for member in members_of(kernel)]
+        return KernelWork(
+            sum(work.bytes_read for work in works),
+            sum(work.bytes_written for work in works),
+            sum(work.operations for work in works),
+        )
     params = {param.name: param for param in kernel.params}
     read: dict[str, dict[object, int]] = {}
     written: dict[str, dict[object, int]] = {}

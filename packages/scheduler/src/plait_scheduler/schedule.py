@@ -22,6 +22,7 @@ from plait_scheduler.prune import copy_targets, protect_mutated_inputs, prune
 from plait_scheduler.regions import write_regions
 from plait_scheduler.slices import slice_calls
 from plait_scheduler.split import split_reductions
+from plait_scheduler.together import gathered
 from plait_scheduler.widening import wide_values
 from plait_utils import dataclass
 
@@ -105,7 +106,9 @@ def _planned(
     graph = inline_producers(graph, options, log, wide, sums)
     units = fuse(graph, options, log, sums)
     free = frozenset(graph.inputs[n].name for n in scratch)
-    return assemble(graph, units, options, log, wide, free), log
+    units = gathered(graph, units, options)
+    program = assemble(graph, units, options, log, wide, free)
+    return _with_few_launches(program, options, log), log
 
 
 def _with_own_products(
@@ -124,6 +127,15 @@ def _with_own_products(
     from plait_scheduler.kernel_products import multiply_in_kernels
 
     return multiply_in_kernels(graph, options, log)
+
+
+def _with_few_launches(program: Program, options: SchedulerOptions, log: DecisionLog) -> Program:
+    """The program with launches combined, which no program of a CPU loads."""
+    if not options.combine_launches:
+        return program
+    from plait_scheduler.combine import combine_launches
+
+    return combine_launches(program, options, log)
 
 
 def _copies(program: Program) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from plait_ir_lowering import (
+    Atom,
     Buffer,
     CheckedIndex,
     IndexExpr,
@@ -18,6 +19,7 @@ from plait_ir_lowering import (
     atoms,
     evaluate,
     post_order,
+    substitute,
 )
 from plait_utils import dataclass
 
@@ -89,6 +91,24 @@ def collapsed(layout: Layout) -> Layout:
             size.append(extent)
             stride.append(step)
     return Layout(tuple(reversed(size)), tuple(reversed(stride)), layout.offset)
+
+
+def at_sizes(expr: IndexExpr, sizes: Mapping[str, IndexExpr]) -> IndexExpr:
+    """`expr` where sizes, by name, have these values."""
+    known: dict[Atom, IndexExpr] = {
+        atom: sizes[atom.name]
+        for atom in atoms(expr)
+        if isinstance(atom, Sym) and atom.name in sizes
+    }
+    return substitute(expr, known) if known else expr
+
+
+def layout_at(layout: Layout, sizes: Mapping[str, IndexExpr]) -> Layout:
+    """`layout` where sizes, by name, have these values."""
+    size, stride = (
+        tuple([at_sizes(each, sizes) for each in part]) for part in (layout.size, layout.stride)
+    )
+    return Layout(size, stride, at_sizes(layout.offset, sizes))
 
 
 def in_memory_order(layout: Layout) -> Layout:

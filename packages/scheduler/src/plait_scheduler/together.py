@@ -2,18 +2,22 @@
 
 Each of them alone is too small to keep a machine's processors busy, and waking them costs more
 than many such kernels. Fusing them into one loop nest is not possible where their shapes differ,
-so a backend is told which launches it may merge into one parallel region.
+so a backend is told which launches it may merge into one parallel region; for GPUs they are
+combined where their code is equal (`plait_scheduler.combine`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from plait_ir_lowering import Graph
+from plait_ir_lowering import Buffer, Graph
+from plait_scheduler.domains import points
 from plait_scheduler.fusion import Unit
+from plait_scheduler.memory import ALIGNMENT
 from plait_scheduler.nodes import final_reads, reads_of
 from plait_scheduler.options import SchedulerOptions
+from plait_scheduler.sizes import buffer_bytes, estimate
 
 
 def stages_of(graph: Graph, units: Sequence[Unit], options: SchedulerOptions) -> list[list[Unit]]:
@@ -21,21 +25,21 @@ def stages_of(graph: Graph, units: Sequence[Unit], options: SchedulerOptions) ->
 
     Neighbours are joined that read nothing of each other and compute only what the program
     hands out or writes back: so none of them needs temporary memory, of which kernels that run
-    at the same time would need more.
+    at the same time would need more. Those that may be combined may compute numbers for others.
     """
-    kept = frozenset(final_reads(graph))
+    kept = set(final_reads(graph))
+    if options.combine_launches:
+        kept |= _tiny({b.name: b for d in graph.definitions for b in d.buffers})
     defined = [_defined(graph, unit) for unit in units]
-    read = [
-        {name for place in unit.places for name in reads_of(graph.definitions[place])}
-        for unit in units
-    ]
+    read = [_read(graph, unit) for unit in units]
     readers = Counter(name for names in read for name in names)
     stages: list[list[Unit]] = []
     computed: set[str] = set()
     is_open = False
     for unit, own, names in zip(units, defined, read, strict=True):
         temporary = any(readers[name] > (name in names) and name not in kept for name in own)
-        joins = options.run_together and not temporary and unit.group is not None
+        may = options.run_together or (options.combine_launches and _is_small(unit, options))
+        joins = may and not temporary and unit.group is not None
         if joins and is_open and not names & computed:
             stages[-1].append(unit)
             computed |= own
@@ -44,6 +48,69 @@ def stages_of(graph: Graph, units: Sequence[Unit], options: SchedulerOptions) ->
             computed = own
         is_open = joins
     return stages
+
+
+def gathered(graph: Graph, units: Sequence[Unit], options: SchedulerOptions) -> list[Unit]:
+    """The units with small ones side by side that may be combined.
+
+    Those whose results nothing reads, as counters of layers and gradients in another type, wait
+    until what they hold back of other temporaries' memory is `most_waiting_bytes`: that much is
+    still in a GPU's cache. Those that read inputs alone come first where what they compute for
+    others is handed out anyway, as weights in another type for a backward, or a few numbers.
+
+    Results that are written back to inputs may still be computed there: no unit moves behind one
+    that writes what it reads; and where there are such results, only units wait that compute
+    nothing else, since inputs are written to after all that can fail and all that is allocated.
+    """
+    if not options.combine_launches:
+        return [*units]
+    buffers = {b.name: b for d in graph.definitions for b in d.buffers}
+    own = {source.buffer: target for target, source in graph.mutations}
+    written = {target for target, _ in graph.mutations}
+    kept, tiny = set(final_reads(graph)), _tiny(buffers)
+    readers = Counter(name for unit in units for name in _read(graph, unit))
+    first: list[Unit] = []
+    others: list[Unit] = []
+    waiting: list[Unit] = []
+    held: set[str] = set()
+    held_bytes = 0
+    for unit in units:
+        read, defined = _read(graph, unit), _defined(graph, unit)
+        temporary = (read & buffers.keys()) - defined
+        theirs = (read & written) - {own[name] for name in defined if name in own}
+        moves = _is_small(unit, options) and not theirs
+        if moves and not any(readers[name] > (name in read) for name in defined):
+            if not own or defined <= own.keys():
+                waiting.append(unit)
+                held_bytes += sum(buffer_bytes(buffers[each]) for each in temporary - kept - held)
+                held |= temporary
+                if held_bytes > options.most_waiting_bytes:
+                    others += waiting
+                    waiting, held, held_bytes = [], set(), 0
+                continue
+        elif moves and not own and not temporary and defined <= kept | tiny:
+            first.append(unit)
+            continue
+        others.append(unit)
+    return [*first, *others, *waiting]
+
+
+def _is_small(unit: Unit, options: SchedulerOptions) -> bool:
+    """Whether a unit may be combined with others, as far as can be told before its kernel is made:
+    it is pointwise, and takes about as long as its launch."""
+    group = unit.group
+    if group is None or group.is_reduction or group.is_scatter or group.inner:
+        return False
+    return estimate(points(group.outer)) <= options.most_combined_points
+
+
+def _tiny(buffers: Mapping[str, Buffer]) -> set[str]:
+    """Those that take no more memory than there is between two buffers anyway."""
+    return {name for name, buffer in buffers.items() if buffer_bytes(buffer) <= ALIGNMENT}
+
+
+def _read(graph: Graph, unit: Unit) -> set[str]:
+    return {name for place in unit.places for name in reads_of(graph.definitions[place])}
 
 
 def _defined(graph: Graph, unit: Unit) -> set[str]:

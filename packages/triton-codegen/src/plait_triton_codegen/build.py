@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 import torch
 from torch import Tensor
 
-from plait_scheduler import Kernel, Launch, Program, RenderedKernel, render_python, torch_kernel
+from plait_scheduler import AnyKernel, Launch, Program, RenderedKernel, render_python, torch_kernel
 from plait_triton_codegen.kernels import (
     COMMON_SHARED_BYTES,
     Chip,
@@ -231,7 +231,7 @@ def _chip(program: Program) -> Chip:
 
 
 def _rendered(
-    kernel: Kernel,
+    kernel: AnyKernel,
     is_mixed: bool,
     options: TritonOptions,
     chip: Chip,

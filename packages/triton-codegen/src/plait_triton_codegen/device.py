@@ -187,6 +187,20 @@ def fast_reciprocal(x):
     )
 
 
+@triton.jit
+def in_branch(number, instruction: tl.constexpr):
+    """`number` in 32 bits, by an instruction that no optimization moves out of the branch that it
+    is in, since those of others are different texts: so the branch stays, and what it names."""
+    return tl.inline_asm_elementwise(
+        instruction,
+        "=r,r",
+        [tl.cast(number, tl.int32)],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )
+
+
 if triton.knobs.runtime.interpret:
     from plait_triton_codegen.interpreted import *  # noqa: F403  # replaces those above
 

@@ -37,6 +37,7 @@ __all__ = [
     "fast_reciprocal",
     "fmod",
     "hypot",
+    "in_branch",
     "lgamma",
     "log1p",
     "log10",
@@ -59,6 +60,12 @@ def dot(a, b, sums, precision: tl.constexpr):
 def dot_of_bytes(a, b, sums, most: tl.constexpr):
     """The same of floats of 8 bits."""
     return tl.dot(a.to(tl.float32), b.to(tl.float32), sums)
+
+
+@triton.jit
+def in_branch(number, instruction: tl.constexpr):
+    """`number` in 32 bits: the interpreter moves nothing."""
+    return tl.cast(number, tl.int32)
 
 
 def _elementwise(function: Callable[..., torch.Tensor]) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ from functools import partial
 from importlib import metadata, resources
 from typing import TYPE_CHECKING
 
-from plait_scheduler import Launch, PartStorage, Program, ProgramBuffer, SharedStorage
+from plait_scheduler import Launch, Program, aligned_places
 from plait_triton_codegen._version import __version__
 from plait_triton_codegen.errors import TritonCodegenError
 from plait_triton_codegen.interpreting import require_compiler
@@ -21,9 +21,6 @@ from plait_utils import DiskCache, dataclass, stable_hash
 
 if TYPE_CHECKING:
     from plait_cpp_codegen import DeviceCode, DeviceKernel
-
-ALIGNMENT = 16
-"""Bytes that a thread reads or writes at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,22 +139,7 @@ def aligned_arguments(program: Program) -> dict[str, frozenset[int]]:
         if not isinstance(step, Launch):
             continue
         here = frozenset(
-            number
-            for number, (name, offset) in enumerate(step.places)
-            if _begins_aligned(buffers, name)
-            and offset * buffers[name].dtype.itemsize % ALIGNMENT == 0
+            number for number, whole in enumerate(aligned_places(step, buffers)) if whole
         )
         found[step.kernel] = found.get(step.kernel, here) & here
     return found
-
-
-def _begins_aligned(buffers: Mapping[str, ProgramBuffer], name: str) -> bool:
-    buffer = buffers[name]
-    match buffer.storage:
-        case SharedStorage(other):
-            return _begins_aligned(buffers, other)
-        case PartStorage(other, offset):
-            start = offset * buffer.dtype.itemsize
-            whole = start.is_constant and start.as_int() % ALIGNMENT == 0
-            return whole and _begins_aligned(buffers, other)
-    return True

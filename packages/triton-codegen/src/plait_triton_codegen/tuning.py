@@ -20,7 +20,7 @@ from importlib import metadata
 
 import torch
 
-from plait_scheduler import Access, Kernel, Program, print_kernel
+from plait_scheduler import Access, CombinedKernel, Kernel, Program, print_kernel
 from plait_triton_codegen.errors import TritonCodegenError
 from plait_triton_codegen.kernels import Chip, Tile, product_choices, render_kernel
 from plait_triton_codegen.kernels.products import product_of
@@ -254,7 +254,7 @@ def tune(
     """
     found, aligned = [], aligned_arguments(program)
     for kernel in program.kernels:
-        if kernel.symbols or program.symbols:
+        if isinstance(kernel, CombinedKernel) or kernel.symbols or program.symbols:
             continue
         places = aligned.get(kernel.name, ())
         choices = product_choices(kernel, options, chip=chip, aligned=places)

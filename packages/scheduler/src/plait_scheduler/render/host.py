@@ -25,12 +25,12 @@ from plait_ir_lowering import (
 from plait_scheduler.program import (
     Access,
     Allocate,
+    AnyKernel,
     ArenaStorage,
     CallExtern,
     CopyBack,
     ExternStorage,
     Free,
-    Kernel,
     Launch,
     OnError,
     OutputStorage,
@@ -47,7 +47,7 @@ from plait_scheduler.render.values import TORCH_DTYPES
 from plait_scheduler.sizes import extent_of, size_places
 from plait_utils import dataclass
 
-KernelRenderer: TypeAlias = Callable[[Kernel], RenderedKernel]
+KernelRenderer: TypeAlias = Callable[[AnyKernel], RenderedKernel]
 HostProgram: TypeAlias = Callable[[Sequence[Tensor]], tuple[object, ...]]
 
 _RESERVED = frozenset({"torch", "host", "arena", "inputs", "run", *keyword.kwlist})
@@ -109,7 +109,7 @@ class _Host:
     calls: dict[str, str]
     names: dict[str, str]
     buffers: dict[str, ProgramBuffer] = field(init=False)
-    kernels: dict[str, Kernel] = field(init=False)
+    kernels: dict[str, AnyKernel] = field(init=False)
 
     def __post_init__(self) -> None:
         self.buffers = {buffer.name: buffer for buffer in self.program.buffers}

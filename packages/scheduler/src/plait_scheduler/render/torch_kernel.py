@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from plait_ir_lowering import (
     SCORE,
@@ -26,7 +27,9 @@ from plait_ir_lowering import (
 from plait_scheduler.program import (
     Access,
     Accumulate,
+    AnyKernel,
     Attend,
+    CombinedKernel,
     Domain,
     Kernel,
     Let,
@@ -52,8 +55,10 @@ class RenderedKernel:
     """Import lines that the source needs."""
 
 
-def torch_kernel(kernel: Kernel) -> RenderedKernel:
+def torch_kernel(kernel: AnyKernel) -> RenderedKernel:
     """`kernel` as a function of one tensor for each parameter, each at its data pointer."""
+    if isinstance(kernel, CombinedKernel):
+        return _of_members(kernel)
     writer = ValueWriter({p.name: p for p in kernel.params}, kernel.outer + kernel.inner)
     body: list[str] = []
     for statement in kernel.statements:
@@ -78,6 +83,18 @@ def torch_kernel(kernel: Kernel) -> RenderedKernel:
             lines.append(f"    {var.name} = grid({var.extent}, {axis}, {rank}, {device})")
     lines += [f"    {line}" for line in body]
     return RenderedKernel("\n".join(lines) + "\n", kernel.name)
+
+
+def _of_members(kernel: CombinedKernel) -> RenderedKernel:
+    """A function that calls that of a member for each."""
+    own = f"{kernel.name}_member"
+    member = torch_kernel(replace(kernel.body, name=own))
+    names, count = [param.name for param in kernel.params], len(kernel.body.params)
+    lines = [f"def {kernel.name}({', '.join([*names, *kernel.symbols])}):"]
+    for number, sizes in enumerate(kernel.members):
+        given = [*names[number * count : (number + 1) * count], *map(str, sizes)]
+        lines.append(f"    {own}({', '.join(given)})")
+    return RenderedKernel("\n".join([member.source, "", *lines]) + "\n", kernel.name)
 
 
 def _loops(kernel: Kernel) -> str:

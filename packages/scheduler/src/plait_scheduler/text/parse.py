@@ -41,9 +41,11 @@ from plait_scheduler.program import (
     Access,
     Accumulate,
     Allocate,
+    AnyKernel,
     ArenaStorage,
     Attend,
     CallExtern,
+    CombinedKernel,
     CopyBack,
     Domain,
     ExternStorage,
@@ -113,11 +115,11 @@ def parse_program(text: str) -> Program:
         raise lines.error(f"{error}") from error
 
 
-def parse_kernel(text: str) -> Kernel:
+def parse_kernel(text: str) -> AnyKernel:
     """The kernel that `print_kernel` printed as `text`. Raises ProgramSyntaxError."""
     lines = _Lines.of(text)
     try:
-        return _kernel(lines)
+        return _any_kernel(lines)
     except (SyntaxError, ValueError, KeyError, TypeError, TypeMismatchError) as error:
         raise lines.error(f"{error}") from error
 
@@ -134,9 +136,9 @@ def _program(lines: _Lines) -> Program:
         dtype, layout = parse_layout(found[2], index)
         device, storage = _device(found[3]), _storage(found[4], index)
         buffers.append(ProgramBuffer(found[1], dtype, device, layout, storage))
-    kernels: list[Kernel] = []
-    while lines.peek().startswith("kernel "):
-        kernels.append(_kernel(lines))
+    kernels: list[AnyKernel] = []
+    while lines.peek().startswith(("kernel ", "combined ")):
+        kernels.append(_any_kernel(lines))
     lines.take("steps", "`steps`")
     steps: list[Step] = []
     while lines.peek():
@@ -177,6 +179,19 @@ def _storage(text: str, index: IndexReader) -> Storage:
         case "extern":
             return ExternStorage()
     raise ValueError(f"there is no storage {text!r}")
+
+
+def _any_kernel(lines: _Lines) -> AnyKernel:
+    if not lines.peek().startswith("combined "):
+        return _kernel(lines)
+    form = r"combined (\w*) of \((.*?)\)(?: sizes\((.*)\))?"
+    head = lines.take(form, "`combined name of (sizes), ...`")
+    symbols = _symbols(head[3] or "")
+    index = IndexReader(dict(symbols))
+    members = tuple(
+        tuple(index.parse(size) for size in split_commas(part)) for part in head[2].split("), (")
+    )
+    return CombinedKernel(head[1], _kernel(lines), tuple(symbols), members)
 
 
 def _kernel(lines: _Lines) -> Kernel:

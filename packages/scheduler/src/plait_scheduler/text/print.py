@@ -38,9 +38,11 @@ from plait_ir_lowering import (
 from plait_scheduler.program import (
     Accumulate,
     Allocate,
+    AnyKernel,
     ArenaStorage,
     Attend,
     CallExtern,
+    CombinedKernel,
     CopyBack,
     ExternStorage,
     Free,
@@ -81,8 +83,10 @@ def print_program(program: Program) -> str:
     return "\n".join(lines) + "\n"
 
 
-def print_kernel(kernel: Kernel) -> str:
+def print_kernel(kernel: AnyKernel) -> str:
     """`kernel` as text of several lines."""
+    if isinstance(kernel, CombinedKernel):
+        return _combined(kernel)
     params = ", ".join(_param(param) for param in kernel.params)
     exprs = [
         *_numbers([param.layout for param in kernel.params]),
@@ -98,6 +102,15 @@ def print_kernel(kernel: Kernel) -> str:
     for statement in kernel.statements:
         lines += [f"    {line}" for line in print_statement(statement)]
     return "\n".join(lines)
+
+
+def _combined(kernel: CombinedKernel) -> str:
+    """The sizes of each member, then what all run."""
+    every = [expr for sizes in kernel.members for expr in sizes]
+    members = ", ".join(f"({', '.join(map(str, sizes))})" for sizes in kernel.members)
+    symbols = f" sizes({_symbols(kernel.symbols, every)})" if kernel.symbols else ""
+    body = [f"  {line}" for line in print_kernel(kernel.body).splitlines()]
+    return "\n".join([f"combined {kernel.name} of {members}{symbols}", *body])
 
 
 def _loops(kernel: Kernel) -> tuple[Var, ...]:

@@ -37,7 +37,9 @@ from plait_scheduler.errors import ProgramError
 from plait_scheduler.program import (
     Access,
     Accumulate,
+    AnyKernel,
     Attend,
+    CombinedKernel,
     Domain,
     Kernel,
     Let,
@@ -53,15 +55,55 @@ from plait_scheduler.text.print import print_kernel, print_statement
 from plait_utils import dataclass
 
 
-def verify_kernel(kernel: Kernel) -> None:
+def verify_kernel(kernel: AnyKernel) -> None:
     """Check `kernel`. Raises ProgramError with the statement and the whole kernel.
 
     Parameters and locals are named once; locals are used after they are named, and not
     beyond the domain that they are computed in; loads and stores have the parameter's
     element type and rank, stay within it, and respect its access; a parameter that is
-    written is written as a whole; one that is read and written is not read after.
+    written is written as a whole; one that is read and written is not read after. Members of
+    a combined kernel each have its sizes, and run what has no inner domain.
     """
+    if isinstance(kernel, CombinedKernel):
+        _verify_members(kernel)
+        return
     _KernelCheck(kernel).run()
+
+
+def _verify_members(kernel: CombinedKernel) -> None:
+    body = kernel.body
+    _require(bool(kernel.members), "a combined kernel has members", kernel)
+    _require(not body.name, "what members run has no name", kernel)
+    plain = all(
+        isinstance(s, Let) or (isinstance(s, Store) and not s.kind) for s in body.statements
+    )
+    _require(plain and not body.inner, "what members run is pointwise", kernel)
+    for sizes in kernel.members:
+        _require(len(sizes) == len(body.symbols), "each member has a value for each size", kernel)
+    limits = {
+        atom.name: atom for expr in _sizes_in(body) for atom in atoms(expr) if isinstance(atom, Sym)
+    }
+    for sizes in kernel.members:
+        for name, size in zip(body.symbols, sizes, strict=True):
+            known = {atom.name for atom in atoms(size) if isinstance(atom, Sym)}
+            _require(known <= {*kernel.symbols}, f"{size} is of sizes that are passed", kernel)
+            _require(_is_within(size, limits.get(name)), f"{size} is a value of {name}", kernel)
+    _KernelCheck(body).run()
+
+
+def _sizes_in(kernel: Kernel) -> Iterator[IndexExpr]:
+    """What tells of sizes with their bounds."""
+    yield from (var.extent for var in kernel.outer)
+    for param in kernel.params:
+        yield from (*param.layout.size, *param.layout.stride, param.layout.offset)
+
+
+def _is_within(size: IndexExpr, limits: Sym | None) -> bool:
+    """Whether a size is known to be none that a symbol cannot be."""
+    low, high = bounds(size)
+    if limits is None or not size.is_constant or low is None or high is None:
+        return True
+    return limits.lower <= low and (limits.upper is None or high <= limits.upper)
 
 
 @dataclass(slots=True)
@@ -363,14 +405,18 @@ class _KernelCheck:
                 self._require(not outside, f"{at} is below {size}")
 
     def _require(self, holds: bool, rule: str) -> None:
-        if holds:
-            return
-        statement = "" if self.current is None else "\n".join(print_statement(self.current))
-        raise ProgramError(
-            f"kernel {self.kernel.name or '(unnamed)'} is not sound: not true that {rule}\n"
-            f"{statement}\nin\n{print_kernel(self.kernel)}",
-            hint="this is an error of the scheduler, or of whoever built the kernel",
-        )
+        _require(holds, rule, self.kernel, self.current)
+
+
+def _require(holds: bool, rule: str, kernel: AnyKernel, at: Statement | None = None) -> None:
+    if holds:
+        return
+    statement = "" if at is None else "\n".join(print_statement(at))
+    raise ProgramError(
+        f"kernel {kernel.name or '(unnamed)'} is not sound: not true that {rule}\n"
+        f"{statement}\nin\n{print_kernel(kernel)}",
+        hint="this is an error of the scheduler, or of whoever built the kernel",
+    )
 
 
 def _is_empty(expr: IndexExpr) -> bool:

@@ -16,13 +16,14 @@ from plait_scheduler.nodes import tensor_refs
 from plait_scheduler.program import (
     Access,
     Allocate,
+    AnyKernel,
     ArenaStorage,
     CallExtern,
+    CombinedKernel,
     CopyBack,
     ExternStorage,
     Free,
     InputStorage,
-    Kernel,
     Launch,
     OnError,
     OutputStorage,
@@ -57,7 +58,7 @@ def verify_program(program: Program) -> None:
 class _ProgramCheck:
     program: Program
     buffers: dict[str, ProgramBuffer] = field(default_factory=dict)
-    kernels: dict[str, Kernel] = field(default_factory=dict)
+    kernels: dict[str, AnyKernel] = field(default_factory=dict)
     alive: dict[str, None] = field(default_factory=dict)
     """Buffers with memory, inputs included."""
     written: set[str] = field(default_factory=set)
@@ -266,6 +267,21 @@ class _ProgramCheck:
                 self._require(launch.buffers.count(name) == 1, f"{name} is given once")
                 is_input = isinstance(buffer.storage, InputStorage)
                 self._require(not is_input, f"{name} is not an input")
+        if isinstance(kernel, CombinedKernel):
+            self._apart(kernel, launch)
+
+    def _apart(self, kernel: CombinedKernel, launch: Launch) -> None:
+        """Members run at the same time: none touches what another writes."""
+        count = len(kernel.body.params)
+        writers: dict[str, int] = {}
+        used = [(place // count, self._root(name)) for place, name in enumerate(launch.buffers)]
+        for (member, root), param in zip(used, kernel.params, strict=True):
+            if param.access is not Access.READ:
+                apart = writers.setdefault(root, member) == member
+                self._require(apart, f"one member writes {root}")
+        for member, root in used:
+            apart = writers.get(root, member) == member
+            self._require(apart, f"no other member uses {root}, which one writes")
 
     def _lies_in(self, buffer: ProgramBuffer, param: Param, offset: int) -> None:
         """Part of a buffer is read, and is part of it."""

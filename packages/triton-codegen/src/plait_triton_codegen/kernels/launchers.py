@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from plait_ir_lowering import IndexExpr
-from plait_scheduler import Kernel
+from plait_scheduler import AnyKernel, Kernel
 from plait_triton_codegen.errors import UnsupportedKernelError
 from plait_triton_codegen.kernels.operations import POINTEES
 from plait_triton_codegen.kernels.source import FUSION
@@ -16,7 +16,7 @@ Blocks = Sequence[tuple[IndexExpr, int]]
 """Extents of the domain, and how much of each one program covers."""
 
 
-def signature_of(kernel: Kernel, checks: int) -> tuple[tuple[str, str], ...]:
+def signature_of(kernel: AnyKernel, checks: int) -> tuple[tuple[str, str], ...]:
     """The arguments of a kernel that checks indices at so many places, with their types."""
     found = [(p.name, f"*{POINTEES[p.dtype]}") for p in kernel.params]
     found += [(symbol, "i64") for symbol in kernel.symbols]
@@ -26,21 +26,24 @@ def signature_of(kernel: Kernel, checks: int) -> tuple[tuple[str, str], ...]:
 
 
 def function_head(
-    kernel: Kernel, signature: Sequence[tuple[str, str]], constants: Sequence[str]
+    kernel: AnyKernel,
+    signature: Sequence[tuple[str, str]],
+    constants: Sequence[str],
+    described: str,
 ) -> list[str]:
-    """The lines above a kernel's body."""
+    """The lines above the body of a kernel, which is `described` for people."""
     # Triton would take sizes as 32 bits where they fit, and products of them overflow
     typed = [f"{name}: tl.int64" if kind == "i64" else name for name, kind in signature]
     arguments = ", ".join([*typed, *(f"{name}: tl.constexpr" for name in constants)])
     return [
         "@triton.jit",
         f"def {kernel.name}({arguments}):",
-        f"    # {describe_loops(kernel)}",
+        f"    # {described}",
     ]
 
 
 def launcher_of(
-    kernel: Kernel,
+    kernel: AnyKernel,
     blocks: Blocks,
     tile: Tile,
     has_inner: bool,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from plait_ir_lowering import DType, ReductionKind, Var
 from plait_scheduler import (
     Accumulate,
+    AnyKernel,
     Attend,
+    CombinedKernel,
     Domain,
     Kernel,
     Let,
@@ -24,9 +26,15 @@ from plait_scheduler import (
 from plait_triton_codegen.errors import UnsupportedKernelError
 from plait_triton_codegen.kernels.attention import AttentionWriter, attention_of
 from plait_triton_codegen.kernels.chips import Chip
+from plait_triton_codegen.kernels.combined import combined_source, shared_tile
 from plait_triton_codegen.kernels.descriptors import LEAST_CAPABILITY, are_plain
 from plait_triton_codegen.kernels.exactness import is_exact, is_wide
-from plait_triton_codegen.kernels.launchers import function_head, launcher_of, signature_of
+from plait_triton_codegen.kernels.launchers import (
+    describe_loops,
+    function_head,
+    launcher_of,
+    signature_of,
+)
 from plait_triton_codegen.kernels.literals import cast
 from plait_triton_codegen.kernels.loops import Loop, loops
 from plait_triton_codegen.kernels.mixtures import MixtureWriter
@@ -65,7 +73,7 @@ _BOTH = frozenset(("x", "r"))
 
 
 def render_kernel(
-    kernel: Kernel,
+    kernel: AnyKernel,
     options: TritonOptions | None = None,
     *,
     tile: Tile | None = None,
@@ -80,6 +88,8 @@ def render_kernel(
     use.
     """
     chosen, chip = options or TritonOptions(), chip or Chip()
+    if isinstance(kernel, CombinedKernel):
+        return _combined(kernel, chosen, tile, chip)
     attend = attention_of(kernel)
     if attend is not None:
         return _attention(kernel, attend, chosen, tile, chip.shared_bytes)
@@ -89,6 +99,15 @@ def render_kernel(
     if is_scatter(kernel):
         kernel = in_any_order(kernel)
     return _Renderer(kernel, chosen, tile, chip).source()
+
+
+def _combined(
+    kernel: CombinedKernel, options: TritonOptions, tile: Tile | None, chip: Chip
+) -> TritonKernelSource:
+    body = replace(kernel.body, name=f"{kernel.name}_member")
+    chosen = tile or shared_tile(kernel, options, chip)
+    member = _Renderer(body, options, chosen, chip, fresh("program", taken_names(body)))
+    return combined_source(kernel, member.source(), member.flat.r is not None)
 
 
 def _attention(
@@ -138,7 +157,8 @@ def product_choices(
 def _of_blocks(kernel: Kernel, text: BlocksText) -> TritonKernelSource:
     """The source of a kernel that writes its own loops."""
     signature = signature_of(kernel, text.checks)
-    lines = [*function_head(kernel, signature, [*text.tile.constants]), *text.lines]
+    lines = function_head(kernel, signature, [*text.tile.constants], describe_loops(kernel))
+    lines += text.lines
     launcher = launcher_of(kernel, text.blocks, text.tile, True, text.checks, text.described)
     body = "\n".join(lines) + "\n"
     return TritonKernelSource(
@@ -154,7 +174,7 @@ def _of_blocks(kernel: Kernel, text: BlocksText) -> TritonKernelSource:
 
 
 def host_kernel(
-    kernel: Kernel,
+    kernel: AnyKernel,
     options: TritonOptions,
     *,
     tile: Tile | None = None,
@@ -176,7 +196,7 @@ def host_kernel(
     return HostKernel(RenderedKernel(text, f"launch_{source.name}", source.imports), source)
 
 
-def triton_kernel(kernel: Kernel, options: TritonOptions | None = None) -> RenderedKernel:
+def triton_kernel(kernel: AnyKernel, options: TritonOptions | None = None) -> RenderedKernel:
     """`kernel` as a renderer for `plait_scheduler.render_python`; see `host_kernel`."""
     return host_kernel(kernel, options or TritonOptions()).rendered
 
@@ -187,6 +207,8 @@ class _Renderer:
     options: TritonOptions
     given: Tile | None
     chip: Chip
+    program: str = ""
+    """The argument that tells which block to compute, of a function that a kernel calls."""
     flat: FlatKernel = field(init=False)
     tile: Tile = field(init=False)
     writer: ValueWriter = field(init=False)
@@ -432,7 +454,8 @@ class _Renderer:
         constants = ["XBLOCK", *(["RBLOCK"] if self.flat.r else [])]
         scans = [s for s in self.flat.kernel.statements if isinstance(s, Accumulate)]
         functions = "".join(f"{joining_function(self.flat, scan)}\n\n" for scan in scans)
-        lines = function_head(self.kernel, signature, constants)
+        given = [(self.program, "i32"), *signature] if self.program else signature
+        lines = function_head(self.kernel, given, constants, describe_loops(self.kernel))
         head, indent = [*self._points(), *self.writer.prologue], "    " * self._depth
         if self.tile.turns > 1:
             lines.append(f"    for {self.block} in {self._all_blocks()}:")
@@ -443,6 +466,7 @@ class _Renderer:
         """Lines that define `x`, and `r` where no loop does, with their masks."""
         flat, index = self.flat, self.writer.index
         program = "tl.program_id(0)" if self.tile.turns == 1 else self.block
+        program = self.program or program
         program += ".to(tl.int64)" if flat.wide else ""
         row, column = program, "0"
         lines: list[str] = []
