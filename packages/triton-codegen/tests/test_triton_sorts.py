@@ -21,8 +21,10 @@ from plait_utils import DiskCache
 
 DTYPES = (
     torch.float32,
+    torch.float64,
     torch.bfloat16,
     torch.float16,
+    torch.int64,
     torch.int32,
     torch.int16,
     torch.int8,
@@ -39,8 +41,11 @@ def cache(tmp_path: Path) -> DiskCache:
 def numbers(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """Many of them equal; of floats zeros of both signs, infinities and NaN, too."""
     x = torch.randint(-3, 4, shape).to(dtype)
+    if dtype is torch.bool:
+        return x
     if not dtype.is_floating_point:
-        return x if dtype is torch.bool else x.masked_fill(x == 3, torch.iinfo(dtype).max)
+        limits = torch.iinfo(dtype)
+        return x.masked_fill(x == 3, limits.max).masked_fill(x == 2, limits.min)
     special = torch.tensor([float("nan"), float("inf"), -float("inf"), -0.0, 1e-8, -1e-8, 0.0, 0.0])
     chosen = special[torch.randint(0, 8, shape)].to(dtype)
     return torch.where(torch.rand(shape) < 0.5, x, chosen)

@@ -33,6 +33,7 @@ from plait_ir_lowering.ir.graph import (
     product_name,
     row_major,
     score_dtype,
+    sorted_words,
 )
 from plait_ir_lowering.ir.index import (
     Atom,
@@ -225,6 +226,7 @@ __all__ = [
     "scan_problem",
     "score_dtype",
     "sort_problem",
+    "sorted_words",
     "split_commas",
     "stride_of",
     "substitute",

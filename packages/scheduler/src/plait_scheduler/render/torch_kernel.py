@@ -60,6 +60,9 @@ def torch_kernel(kernel: Kernel) -> RenderedKernel:
         if isinstance(statement, Accumulate):
             body += _accumulate(statement, kernel, writer)
             continue
+        if isinstance(statement, Sort):
+            body += _sort(statement, kernel, writer)
+            continue
         if isinstance(statement, Attend):
             body += _attend(statement, kernel, writer)
             continue
@@ -104,6 +107,16 @@ def _accumulate(statement: Accumulate, kernel: Kernel, writer: ValueWriter) -> l
     sizes = _sizes(kernel.outer + kernel.inner)
     call = f"accumulate(({values.strip()}), {sizes}, {len(kernel.inner)}, {name})"
     return [*lines, f"{names} = {call}"]
+
+
+def _sort(sort: Sort, kernel: Kernel, writer: ValueWriter) -> list[str]:
+    """Lines that sort all rows."""
+    words = "".join(f"{writer.write(word)}, " for word in components(sort.value))
+    lines = [*writer.lines]
+    writer.lines.clear()
+    names = "".join(f"{name}, " for name in sort.names).strip()
+    sizes = _sizes(kernel.outer + kernel.inner)
+    return [*lines, f"{names} = sorted_rows(({words.strip()}), {sizes}, {len(kernel.inner)})"]
 
 
 def _attend(attend: Attend, kernel: Kernel, writer: ValueWriter) -> list[str]:
@@ -215,7 +228,7 @@ def _strided(name: str, layout: Layout) -> str:
     return f"strided({name}, ({size},), ({stride},), {layout.offset})"
 
 
-def _statement(statement: Let | Reduce | Sort | Store, kernel: Kernel, writer: ValueWriter) -> str:
+def _statement(statement: Let | Reduce | Store, kernel: Kernel, writer: ValueWriter) -> str:
     if isinstance(statement, Reduce) and kernel.outer:
         product = _product(statement, kernel, writer)
         if product is not None:
@@ -234,9 +247,6 @@ def _statement(statement: Let | Reduce | Sort | Store, kernel: Kernel, writer: V
             ):  # torch orders no bools
                 rows = f"{rows}.to(torch.uint8)"
             return f"{name} = {_reduction(kind, rows, dtype)}.reshape({_kept(kernel)})"
-        case Sort(name, _, _):
-            sizes = _sizes(kernel.outer + kernel.inner)
-            return f"{name} = sorted_rows({value}, {sizes}, {len(kernel.inner)})"
         case Store():
             return _store(statement, value, kernel, writer)
 
