@@ -199,6 +199,46 @@ def test_one_is_chosen_along_rows_that_lie_in_pieces():
     program_of(text, torch.randint(-50, 50, (4, 3, 5), dtype=torch.int32), kernels=1)
 
 
+def test_keys_of_two_words_are_sorted_once_and_what_selects_from_them_follows():
+    text = """graph main()
+  input x: i64[6, 8] on cpu
+  define s: i64[6, 3] on cpu
+    sort i1 of i64, i32 for i0: 6, i1: 8 give %sorted0 = pack(x[i0, i1], to(index(i1), i32))
+  define t: i32[6, 3] on cpu
+    sort i1 of i64, i32 for i0: 6, i1: 8 give %sorted1 = pack(x[i0, i1], to(index(i1), i32))
+  define a: i64[6] on cpu
+    reduce min for i0: 6 over r0: 3 = where(eq(index(r0), i64(2)), s[i0, r0], i64(9))
+  define b: i32[6] on cpu
+    reduce min for i0: 6 over r0: 3 = where(eq(index(r0), i64(2)), t[i0, r0], i32(9))
+  define y: i64[6] on cpu
+    for i0: 6 = add(a[i0], to(b[i0], i64))
+  return y
+"""
+    x = torch.randint(-2, 3, (6, 8))
+    program = program_of(text, x, kernels=1)
+    (kernel,) = program.kernels
+    (sort,) = [s for s in kernel.statements if isinstance(s, Sort)]
+    assert (len(sort.names), sort.first) == (2, 3)
+    assert [s.param for s in kernel.statements if isinstance(s, Store)] == ["p1"]
+    (found,) = load_python(render_python(program))([x])
+    values, positions = x.sort(dim=1, stable=True)
+    assert torch.equal(found, values[:, 2] + positions[:, 2])
+
+
+def test_a_sort_of_one_key_of_two_words_is_that_key():
+    text = """graph main()
+  input x: i64[6, 1] on cpu
+  define s: i64[6, 1] on cpu
+    sort i1 of i64, i32 for i0: 6, i1: 1 give add(%sorted0, to(%sorted1, i64)) = pack(x[i0, i1], \
+i32(5))
+  return s
+"""
+    x = torch.randint(-2, 3, (6, 1))
+    program = program_of(text, x, kernels=1)
+    assert not any(isinstance(s, Sort) for s in program.kernels[0].statements)
+    assert torch.equal(load_python(render_python(program))([x])[0], x + 5)
+
+
 KERNEL = """kernel k(p0: read f32[6, 9], p1: write i64[6, 4])
   for i0: 6 inner r0: 9
     sort t0 = first 4 to(mul(p0[i0, r0], f32(8.0)), i64)
@@ -206,7 +246,10 @@ KERNEL = """kernel k(p0: read f32[6, 9], p1: write i64[6, 4])
 
 
 def test_kernels_with_sorts_print_and_read_back():
-    for text in (KERNEL, KERNEL.replace("first 4 ", "").replace("[6, 4]", "[6, 9]")):
+    whole = KERNEL.replace("first 4 ", "").replace("[6, 4]", "[6, 9]")
+    value = "to(mul(p0[i0, r0], f32(8.0)), i64)"
+    pairs = KERNEL.replace(value, f"pack({value}, i32(3))").replace("sort t0", "sort t0, t1")
+    for text in (KERNEL, whole, pairs):
         kernel = parse_kernel(text)
         verify_kernel(kernel)
         assert print_kernel(kernel) == text
@@ -223,6 +266,9 @@ def test_kernels_with_sorts_print_and_read_back():
         ("= first 4", "= first 10"),
         ("to(mul(p0[i0, r0], f32(8.0)), i64)", "mul(p0[i0, r0], f32(8.0))"),
         ("sort t0", "sort p0"),
+        ("sort t0", "sort t0, t1"),
+        ("sort t0", "sort t0, t0"),
+        ("to(mul(p0[i0, r0], f32(8.0)), i64)", "pack(i64(1), i32(2))"),
         ("inner first 4 store p1[i0, r0] = %t0", "outer store p1[i0, 0] = %t0"),
     ],
 )

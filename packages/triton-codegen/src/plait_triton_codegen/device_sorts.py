@@ -87,8 +87,7 @@ def _least_pairs(first, second, count: tl.constexpr):
     for stage in tl.static_range(1, kept + 1):
         first, second = _merged_pairs(first, second, stage, stage < stages)
     for stage in tl.static_range(kept + 1, stages + 1):
-        axis: tl.constexpr = len(first.shape) - 1 - kept
-        first, second = _smaller_pairs(first, second, axis, False)
+        first, second = _smaller_pairs(first, second, len(first.shape) - 1 - kept, False)
         first, second = _merged_pairs(first, second, kept, stage < stages)
     return tl.reshape(first, [rows, count]), tl.reshape(second, [rows, count])
 
@@ -97,18 +96,24 @@ def _least_pairs(first, second, count: tl.constexpr):
 def _merged_pairs(first, second, stage: tl.constexpr, alternates: tl.constexpr):
     """Bitonic runs of `2 ** stage` pairs in ascending order, or up and down by turns."""
     dims: tl.constexpr = len(first.shape)
+    if alternates:
+        turned = _place_along(dims - 1 - stage, dims)
+    else:
+        turned = 0
     for step in tl.static_range(stage):
-        axis: tl.constexpr = dims - stage + step
-        is_later = _place_along(axis, dims)
-        if alternates:
-            is_later = is_later ^ _place_along(dims - 1 - stage, dims)
-        other_first = first ^ tl.xor_sum(first, axis, True)
-        other_second = second ^ tl.xor_sum(second, axis, True)
-        is_larger = (first > other_first) | ((first == other_first) & (second > other_second))
-        is_moved = is_larger != (is_later == 1)
-        first = tl.where(is_moved, other_first, first)
-        second = tl.where(is_moved, other_second, second)
+        first, second = _exchanged_pairs(first, second, dims - stage + step, turned)
     return first, second
+
+
+@triton.jit
+def _exchanged_pairs(first, second, axis: tl.constexpr, turned):
+    """The lesser one of two neighbours along an axis first; last where `turned` is 1."""
+    is_last = _place_along(axis, len(first.shape)) ^ turned
+    other_first = first ^ tl.xor_sum(first, axis, True)
+    other_second = second ^ tl.xor_sum(second, axis, True)
+    is_larger = (first > other_first) | ((first == other_first) & (second > other_second))
+    is_moved = is_larger != (is_last == 1)
+    return tl.where(is_moved, other_first, first), tl.where(is_moved, other_second, second)
 
 
 @triton.jit

@@ -138,7 +138,7 @@ def keys_of(element: DType, length: int, *, descending: bool) -> Keys | None:
     position_bits = max(length - 1, 0).bit_length()
     low_bits = position_bits + element.is_float
     needed = _BITS[element] + low_bits
-    dtypes = (DType.i32,) if needed <= 32 else (DType.i64,)
+    dtypes: tuple[DType, ...] = (DType.i32 if needed <= 32 else DType.i64,)
     if needed > 64:
         dtypes = (DType.i64, DType.i32 if low_bits < 32 else DType.i64)
     return Keys(element, dtypes, position_bits, descending)

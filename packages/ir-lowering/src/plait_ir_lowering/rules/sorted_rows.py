@@ -10,6 +10,7 @@ that no program holds top-k takes first the least keys of each block, then those
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from types import MappingProxyType
 
 from plait_ir_lowering.context import LoweringContext, constant
@@ -129,11 +130,8 @@ def rows_of(
 ) -> Rows | None:
     """The keys of the elements of `x` along `axis`, of which all or the first `kept` are wanted in
     order; None where that is not for a kernel that holds rows."""
-    if not _has_kernels(ctx) or not x.dims:
-        return None
     along = axis + len(x.dims) if axis < 0 else axis
-    extent = x.shape[along]
-    if not extent.is_constant or not _is_taken(x.dtype, extent.as_int(), kept):
+    if not _has_kernels(ctx) or obstacle(x.dtype, x.shape, along, kept) is not None:
         return None
     return _keyed(x, along, descending=descending)
 
@@ -146,31 +144,57 @@ def sorted_rows(
     None where that is not for kernels.
     """
     rows = rows_of(ctx, x, axis, kept, descending=descending)
-    if rows is None:
-        return None if kept is None else _by_blocks(ctx, x, axis, kept, descending=descending)
-    return rows.results(ctx)
-
-
-def _by_blocks(
-    ctx: LoweringContext, x: TensorExpr, axis: int, kept: int, *, descending: bool
-) -> tuple[TensorExpr, ...] | None:
-    """The first elements of long rows."""
-    if not _has_kernels(ctx) or not x.dims or not all(e.is_constant for e in x.shape):
-        return None
+    if rows is not None:
+        return rows.results(ctx)
     along = axis + len(x.dims) if axis < 0 else axis
+    if not _has_kernels(ctx) or obstacle_to_blocks(x.dtype, x.shape, along, kept) is not None:
+        return None
+    assert kept is not None, "rows that are sorted are not cut"
     rows = _keyed(x, along, descending=descending)
-    if rows is None or not kept:
-        return None
-    limits = _limits(rows.keys)
-    size = max((n for most, n in limits.chosen if kept <= most), default=0)
-    total = 1
-    for extent in x.shape:
-        total *= extent.as_int()
-    if not size or total > limits.blocks:
-        return None
+    size = _block(_limits(rows.keys), kept)
     while rows.length > LONGEST:
         rows = rows.cut(size).least(ctx, kept).joined()
     return rows.results(ctx)
+
+
+def obstacle(
+    element: DType, shape: Sequence[IndexExpr], along: int, kept: int | None
+) -> str | None:
+    """Why no kernel sorts rows of such elements that it holds as wholes, or takes the first `kept`;
+    None where one does."""
+    if not shape or not shape[along].is_constant:
+        return "rows have no length that is known before the program runs"
+    length = shape[along].as_int()
+    keys = keys_of(element, length, descending=False)
+    if keys is None or not length or kept == 0:
+        return f"{length} elements of {element} have no order to find"
+    limits = _limits(keys)
+    if length <= limits.sorted or (kept is not None and length <= _block(limits, kept)):
+        return None
+    if kept is None:
+        return f"{length} elements of {element} are more than the {limits.sorted} that kernels sort"
+    known = ", ".join(f"{k} of {n}" for k, n in limits.chosen)
+    known = f"{known}, or sort {limits.sorted}"
+    return f"{kept} of {length} elements of {element} are more than kernels find: {known}"
+
+
+def obstacle_to_blocks(
+    element: DType, shape: Sequence[IndexExpr], along: int, kept: int | None
+) -> str | None:
+    """Why kernels do not take the first `kept` elements of long rows block by block; None where
+    they do."""
+    found = obstacle(element, shape, along, kept)
+    if found is None or kept is None or not shape or not shape[along].is_constant:
+        return found
+    keys = keys_of(element, shape[along].as_int(), descending=False)
+    if keys is None or not kept or not _block(_limits(keys), kept):
+        return found
+    if not all(extent.is_constant for extent in shape):
+        return f"{found}; how many rows there are is not known before the program runs"
+    total, most = prod(extent.as_int() for extent in shape), _limits(keys).blocks
+    if not total or total > most:
+        return f"{found}; and {total} elements are more than the {most} that blocks are made of"
+    return None
 
 
 def _has_kernels(ctx: LoweringContext) -> bool:
@@ -178,10 +202,9 @@ def _has_kernels(ctx: LoweringContext) -> bool:
     return on_gpu and ctx.options.sort_kernels and not ctx.options.exact
 
 
-def _keyed(x: TensorExpr, along: int, *, descending: bool) -> Rows | None:
+def _keyed(x: TensorExpr, along: int, *, descending: bool) -> Rows:
     keys = keys_of(x.dtype, x.shape[along].as_int(), descending=descending)
-    if keys is None:
-        return None
+    assert keys is not None, "only rows that have keys are taken"
     words = keys.words(x.value, x.dims[along].expr)
     return Rows(keys, tuple(TensorExpr(x.dims, word) for word in words), along)
 
@@ -190,11 +213,6 @@ def _limits(keys: Keys) -> Limits:
     return LIMITS[sum(dtype.itemsize for dtype in keys.dtypes)]
 
 
-def _is_taken(element: DType, length: int, kept: int | None) -> bool:
-    keys = keys_of(element, length, descending=False)
-    if keys is None or not length or kept == 0:
-        return False
-    limits = _limits(keys)
-    if length <= limits.sorted:
-        return True
-    return kept is not None and any(kept <= k and length <= n for k, n in limits.chosen)
+def _block(limits: Limits, kept: int) -> int:
+    """Of how many elements the first `kept` are taken at once; 0 for too many."""
+    return max((n for most, n in limits.chosen if kept <= most), default=0)

@@ -143,8 +143,8 @@ class _KernelCheck:
             case IndexValue(expr):
                 self._scope([expr], domain)
             case Pack():
-                carries = isinstance(self.current, Accumulate | Sort | Mix)
-                carries = carries and value is self.current.value
+                whole = self.current
+                carries = isinstance(whole, Accumulate | Sort | Mix) and value is whole.value
                 self._require(carries, "only scans, sorts and mixtures have several values")
 
     def _load(
