@@ -224,12 +224,11 @@ def test_blocks_of_pairs_of_any_size(tile, first):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
-@pytest.mark.parametrize(("length", "k"), [(5000, 1), (4100, 3), (4100, 9)])
+@pytest.mark.parametrize(("length", "k"), [(8000, 1), (8000, 3), (6000, 9)])
 def test_the_largest_of_long_rows_are_found_by_blocks(cache, dtype, length, k):
-    x = numbers((2, length), dtype)
+    x = numbers((1, length), dtype)
     values, positions = (x * 2).sort(dim=1, descending=True, stable=True)
-    launches = 3 if (dtype, k) == (torch.int64, 9) and length > 4096 * 512 // 9 else 2
-    agrees(cache, lambda x: (x * 2).topk(k), x, (values[:, :k], positions[:, :k]), launches)
+    agrees(cache, lambda x: (x * 2).topk(k), x, (values[:, :k], positions[:, :k]), launches=2)
 
 
 STATISTICS = {
