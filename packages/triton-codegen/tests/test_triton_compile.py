@@ -40,7 +40,7 @@ def test_no_kernel_of_the_sample_spills_and_contiguous_accesses_are_16_bytes_wid
     tmp_path: Path,
 ) -> None:
     sample = _compiled("sample", tmp_path)
-    assert len(sample) == 76
+    assert len(sample) == 80
     assert {name: k["spills"] for name, k in sample.items() if k["spills"]} == {}
     crowded = {n: k for n, k in sample.items() if k["registers"] * k["warps"] * 32 > 65536}
     assert crowded == {}
@@ -49,6 +49,15 @@ def test_no_kernel_of_the_sample_spills_and_contiguous_accesses_are_16_bytes_wid
         assert sample[name]["wide loads"] > 0, name
         assert sample[name]["wide stores"] > 0, name
     _multiplies_on_tensor_cores(sample)
+
+
+@pytest.mark.parametrize("target", ["cuda:80", "cuda:100"])
+def test_sorts_of_pairs_do_not_spill(tmp_path: Path, target: str) -> None:
+    found = _compiled("pairs", tmp_path, target)
+    assert len(found) == 4
+    assert {name: k["spills"] for name, k in found.items() if k["spills"]} == {}
+    crowded = {n: k for n, k in found.items() if k["registers"] * k["warps"] * 32 > 65536}
+    assert crowded == {}
 
 
 LISTING = """

@@ -46,6 +46,9 @@ CASES = {
     "embedding_backward": (kernels.embedding_backward(50257, 8192, 768, "bf16"), None),
     "running_sum": (kernels.running_sum(4096, 2048), None),
     "running_sum_looped": (kernels.running_sum(4096, 32768, "bf16"), None),
+    "sort": (kernels.sorted_keys(65536, 1000), None),
+    "sort_pairs": (kernels.sorted_pairs(65536, 250), None),
+    "top_k_pairs": (kernels.sorted_pairs(64, 1000, first=50), None),
     "scatter_max": (kernels.scattered("max", "i32"), None),
 }
 

@@ -55,8 +55,6 @@ SAMPLE: dict[str, Kernel] = {
     "sort of long rows": kernels.sorted_keys(65536, 4096),
     "sort down columns": kernels.sorted_keys(65536, 128, down=True),
     "sort of pairs": kernels.sorted_pairs(65536, 256),
-    "sort of pairs of short rows": kernels.sorted_pairs(65536, 64),
-    "sort of pairs of long rows": kernels.sorted_pairs(65536, 4096),
     "sort of pairs down columns": kernels.sorted_pairs(65536, 128, down=True),
     "top-k of pairs": kernels.sorted_pairs(65536, 128, first=8),
     "top-k of pairs of long rows": kernels.sorted_pairs(65536, 4096, first=128),
@@ -191,6 +189,9 @@ def main(which: str, target: str) -> None:
         taken = {name: each for name, each in FORMS.items() if is_form_of(name, each[1], target)}
         chosen = {name: kernel for name, (kernel, _) in taken.items()}
         tiles = {name: tile for name, (_, tile) in taken.items()}
+    if which == "pairs":
+        heads = ("sort of pairs", "top-k of pairs")
+        chosen = {name: kernel for name, kernel in SAMPLE.items() if name.startswith(heads)}
     if which == "reductions":
         chosen = reductions()
     found = {}
