@@ -51,15 +51,6 @@ def test_no_kernel_of_the_sample_spills_and_contiguous_accesses_are_16_bytes_wid
     _multiplies_on_tensor_cores(sample)
 
 
-@pytest.mark.parametrize("target", ["cuda:80", "cuda:100"])
-def test_sorts_of_pairs_do_not_spill(tmp_path: Path, target: str) -> None:
-    found = _compiled("pairs", tmp_path, target)
-    assert len(found) == 4
-    assert {name: k["spills"] for name, k in found.items() if k["spills"]} == {}
-    crowded = {n: k for n, k in found.items() if k["registers"] * k["warps"] * 32 > 65536}
-    assert crowded == {}
-
-
 LISTING = """
         /*0600*/                   R2UR UR5, R9 ;
         /*0610*/                   UIADD3 UR6, UP0, UR5, 0x20, URZ ;

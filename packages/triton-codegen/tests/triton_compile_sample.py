@@ -189,9 +189,6 @@ def main(which: str, target: str) -> None:
         taken = {name: each for name, each in FORMS.items() if is_form_of(name, each[1], target)}
         chosen = {name: kernel for name, (kernel, _) in taken.items()}
         tiles = {name: tile for name, (_, tile) in taken.items()}
-    if which == "pairs":
-        heads = ("sort of pairs", "top-k of pairs")
-        chosen = {name: kernel for name, kernel in SAMPLE.items() if name.startswith(heads)}
     if which == "reductions":
         chosen = reductions()
     found = {}
