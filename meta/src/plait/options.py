@@ -174,8 +174,8 @@ class CompileOptions(Settings):
     )
     sort_kernels: bool = setting(
         True,
-        "on GPUs, sort short rows, and find the largest of their elements, by kernels of plait's "
-        "own; of equal elements the first come first",
+        "on GPUs, sort short rows, and find their largest elements and medians, by kernels of "
+        "plait's own; of equal elements the first come first",
         env="PLAIT_SORT_KERNELS",
     )
     cuda_graphs: bool = setting(

@@ -11,7 +11,7 @@ from plait_scheduler import schedule
 LEAST = """graph main()
   input x: i32[6, 8] on cpu
   define s: i32[6, 3] on cpu
-    sort i1 of i32 for i0: 6, i1: 8 give %sorted = x[i0, i1]
+    sort i1 of i32 for i0: 6, i1: 8 give %sorted0 = x[i0, i1]
   define y: i32[6] on cpu
     reduce sum for i0: 6 over r0: 3 = s[i0, r0]
   return y

@@ -30,9 +30,9 @@ def sorted_rows(axis: int, *, rows: int = 6, columns: int = 9) -> str:
   define e: i32{shape} on cpu
     for {loops} = mul(x[i0, i1], i32(3))
   define s: i32{shape} on cpu
-    sort i{axis} of i32 for {loops} give %sorted = e[i0, i1]
+    sort i{axis} of i32 for {loops} give %sorted0 = e[i0, i1]
   define t: i64{shape} on cpu
-    sort i{axis} of i32 for {loops} give to(%sorted, i64) = e[i0, i1]
+    sort i{axis} of i32 for {loops} give to(%sorted0, i64) = e[i0, i1]
   define y: i32{shape} on cpu
     for {loops} = sub(s[i0, i1], x[i0, i1])
   return y, t
@@ -78,7 +78,7 @@ def test_sorts_keep_their_order_where_others_run_over_reordered_rows():
   define s: i32[4] on cpu
     reduce sum for i0: 4 over r0: 5, r1: 3 = x[i0, r1, r0]
   define c: i32[4, 15] on cpu
-    sort i1 of i32 for i0: 4, i1: 15 give %sorted = x[i0, i1 // 5, i1 % 5]
+    sort i1 of i32 for i0: 4, i1: 15 give %sorted0 = x[i0, i1 // 5, i1 % 5]
   return s, c
 """
     x = torch.randint(-50, 50, (4, 3, 5), dtype=torch.int32)
@@ -94,9 +94,9 @@ LEAST = """graph main()
   define d: i32[6, 8] on cpu
     for i0: 6, i1: 8 = sub(x[i0, i1], m[i0])
   define s: i32[6, 3] on cpu
-    sort i1 of i32 for i0: 6, i1: 8 give %sorted = d[i0, i1]
+    sort i1 of i32 for i0: 6, i1: 8 give %sorted0 = d[i0, i1]
   define t: i64[6, 3] on cpu
-    sort i1 of i32 for i0: 6, i1: 8 give to(%sorted, i64) = d[i0, i1]
+    sort i1 of i32 for i0: 6, i1: 8 give to(%sorted0, i64) = d[i0, i1]
   define y: i32[6, 8] on cpu
     for i0: 6, i1: 8 = masked(lt(index(i1), i64(3)), s[i0, i1], i32(7))
   return s, t, y
@@ -160,7 +160,7 @@ WAITING = {
         2,
     ),
     "a sort": (
-        "w: i32[6, 3] on cpu\n    sort i1 of i32 for i0: 6, i1: 3 give %sorted = neg(s[i0, i1])",
+        "w: i32[6, 3] on cpu\n    sort i1 of i32 for i0: 6, i1: 3 give %sorted0 = neg(s[i0, i1])",
         2,
     ),
     "a position": ("w: i64[6] on cpu\n    reduce argmax for i0: 6 over r0: 3 = abs(s[i0, r0])", 2),
@@ -180,7 +180,7 @@ def test_what_waits_for_the_least(why):
 
 def test_the_least_by_several_counts():
     text = followed(
-        "p: i32[6, 2] on cpu\n    sort i1 of i32 for i0: 6, i1: 8 give %sorted = d[i0, i1]",
+        "p: i32[6, 2] on cpu\n    sort i1 of i32 for i0: 6, i1: 8 give %sorted0 = d[i0, i1]",
         "q: i32[6] on cpu\n    reduce sum for i0: 6 over r0: 2 = p[i0, r0]",
         "z: i32[6] on cpu\n    reduce sum for i0: 6 over r0: 3 = s[i0, r0]",
         "w: i32[6, 2] on cpu\n    for i0: 6, i1: 2 = sub(mul(p[i0, i1], q[i0]), z[i0])",
@@ -193,10 +193,50 @@ def test_one_is_chosen_along_rows_that_lie_in_pieces():
     text = """graph main()
   input x: i32[4, 3, 5] on cpu
   define c: i32[4, 1] on cpu
-    sort i1 of i32 for i0: 4, i1: 15 give %sorted = x[i0, i1 // 5, i1 % 5]
+    sort i1 of i32 for i0: 4, i1: 15 give %sorted0 = x[i0, i1 // 5, i1 % 5]
   return c
 """
     program_of(text, torch.randint(-50, 50, (4, 3, 5), dtype=torch.int32), kernels=1)
+
+
+def test_keys_of_two_words_are_sorted_once_and_what_selects_from_them_follows():
+    text = """graph main()
+  input x: i64[6, 8] on cpu
+  define s: i64[6, 3] on cpu
+    sort i1 of i64, i32 for i0: 6, i1: 8 give %sorted0 = pack(x[i0, i1], to(index(i1), i32))
+  define t: i32[6, 3] on cpu
+    sort i1 of i64, i32 for i0: 6, i1: 8 give %sorted1 = pack(x[i0, i1], to(index(i1), i32))
+  define a: i64[6] on cpu
+    reduce min for i0: 6 over r0: 3 = where(eq(index(r0), i64(2)), s[i0, r0], i64(9))
+  define b: i32[6] on cpu
+    reduce min for i0: 6 over r0: 3 = where(eq(index(r0), i64(2)), t[i0, r0], i32(9))
+  define y: i64[6] on cpu
+    for i0: 6 = add(a[i0], to(b[i0], i64))
+  return y
+"""
+    x = torch.randint(-2, 3, (6, 8))
+    program = program_of(text, x, kernels=1)
+    (kernel,) = program.kernels
+    (sort,) = [s for s in kernel.statements if isinstance(s, Sort)]
+    assert (len(sort.names), sort.first) == (2, 3)
+    assert [s.param for s in kernel.statements if isinstance(s, Store)] == ["p1"]
+    (found,) = load_python(render_python(program))([x])
+    values, positions = x.sort(dim=1, stable=True)
+    assert torch.equal(found, values[:, 2] + positions[:, 2])
+
+
+def test_a_sort_of_one_key_of_two_words_is_that_key():
+    text = """graph main()
+  input x: i64[6, 1] on cpu
+  define s: i64[6, 1] on cpu
+    sort i1 of i64, i32 for i0: 6, i1: 1 give add(%sorted0, to(%sorted1, i64)) = pack(x[i0, i1], \
+i32(5))
+  return s
+"""
+    x = torch.randint(-2, 3, (6, 1))
+    program = program_of(text, x, kernels=1)
+    assert not any(isinstance(s, Sort) for s in program.kernels[0].statements)
+    assert torch.equal(load_python(render_python(program))([x])[0], x + 5)
 
 
 KERNEL = """kernel k(p0: read f32[6, 9], p1: write i64[6, 4])
@@ -206,7 +246,10 @@ KERNEL = """kernel k(p0: read f32[6, 9], p1: write i64[6, 4])
 
 
 def test_kernels_with_sorts_print_and_read_back():
-    for text in (KERNEL, KERNEL.replace("first 4 ", "").replace("[6, 4]", "[6, 9]")):
+    whole = KERNEL.replace("first 4 ", "").replace("[6, 4]", "[6, 9]")
+    value = "to(mul(p0[i0, r0], f32(8.0)), i64)"
+    pairs = KERNEL.replace(value, f"pack({value}, i32(3))").replace("sort t0", "sort t0, t1")
+    for text in (KERNEL, whole, pairs):
         kernel = parse_kernel(text)
         verify_kernel(kernel)
         assert print_kernel(kernel) == text
@@ -223,6 +266,9 @@ def test_kernels_with_sorts_print_and_read_back():
         ("= first 4", "= first 10"),
         ("to(mul(p0[i0, r0], f32(8.0)), i64)", "mul(p0[i0, r0], f32(8.0))"),
         ("sort t0", "sort p0"),
+        ("sort t0", "sort t0, t1"),
+        ("sort t0", "sort t0, t0"),
+        ("to(mul(p0[i0, r0], f32(8.0)), i64)", "pack(i64(1), i32(2))"),
         ("inner first 4 store p1[i0, r0] = %t0", "outer store p1[i0, 0] = %t0"),
     ],
 )

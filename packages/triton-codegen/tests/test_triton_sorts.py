@@ -21,8 +21,10 @@ from plait_utils import DiskCache
 
 DTYPES = (
     torch.float32,
+    torch.float64,
     torch.bfloat16,
     torch.float16,
+    torch.int64,
     torch.int32,
     torch.int16,
     torch.int8,
@@ -39,8 +41,11 @@ def cache(tmp_path: Path) -> DiskCache:
 def numbers(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """Many of them equal; of floats zeros of both signs, infinities and NaN, too."""
     x = torch.randint(-3, 4, shape).to(dtype)
+    if dtype is torch.bool:
+        return x
     if not dtype.is_floating_point:
-        return x if dtype is torch.bool else x.masked_fill(x == 3, torch.iinfo(dtype).max)
+        limits = torch.iinfo(dtype)
+        return x.masked_fill(x == 3, limits.max).masked_fill(x == 2, limits.min)
     special = torch.tensor([float("nan"), float("inf"), -float("inf"), -0.0, 1e-8, -1e-8, 0.0, 0.0])
     chosen = special[torch.randint(0, 8, shape)].to(dtype)
     return torch.where(torch.rand(shape) < 0.5, x, chosen)
@@ -78,7 +83,12 @@ def test_rows_of_all_types_are_sorted_stably(cache, dtype, descending):
     agrees(cache, lambda x: x.sort(dim=1, descending=descending), x, expected)
 
 
-LENGTHS = [(torch.bfloat16, (2, 3, 64, 100, 1000, 1024)), (torch.float32, (2, 3, 100, 500, 512))]
+LENGTHS = [
+    (torch.bfloat16, (2, 3, 64, 100, 1000, 1024)),
+    (torch.float32, (2, 3, 100, 500, 512)),
+    (torch.float64, (2, 3, 31, 32, 33, 100, 256)),
+    (torch.int64, (2, 3, 255)),
+]
 
 
 @pytest.mark.parametrize(
@@ -120,11 +130,13 @@ def test_rows_that_lie_otherwise(cache, name):
     agrees(cache, function, x, expected)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.int32, torch.float64, torch.int64], ids=str
+)
 @pytest.mark.parametrize("largest", [False, True])
 @pytest.mark.parametrize(
     ("length", "k"),
-    [(1, 1), (2, 1), (3, 2), (17, 1), (17, 2), (17, 5), (17, 9), (17, 17), (1000, 3), (1024, 64)],
+    [(1, 1), (2, 1), (3, 2), (17, 1), (17, 2), (17, 5), (17, 9), (17, 17), (1000, 3), (512, 64)],
 )
 def test_the_largest_and_the_least(cache, dtype, largest, length, k):
     x = numbers((3, length), dtype)
@@ -197,6 +209,72 @@ def test_blocks_of_any_size(tile, first):
     x = torch.randint(-(2**62), 2**62, (7, 13))
     for ours, theirs in zip(run(kernel, x, tile=tile), reference(kernel, x), strict=True):
         assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("tile", [Tile(1, 16, 1, True), Tile(4, 16, 2, True), Tile(2, 32, 1, True)])
+@pytest.mark.parametrize("first", [None, 1, 2, 3, 4, 5, 8, 9])
+def test_blocks_of_pairs_of_any_size(tile, first):
+    kernel = kernels.sorted_pairs(7, 13, first=first)
+    x = torch.randint(-3, 3, (7, 13)).masked_fill(torch.rand(7, 13) < 0.2, 2**63 - 1)
+    found, known = run(kernel, x, tile=tile), reference(kernel, x)
+    expected = x.sort(dim=1, stable=True)
+    for ours, theirs, eagers in zip(found, known, expected, strict=True):
+        assert torch.equal(ours, theirs)
+        assert torch.equal(ours, eagers[:, :first])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
+@pytest.mark.parametrize(("length", "k"), [(8000, 1), (8000, 3), (6000, 9)])
+def test_the_largest_of_long_rows_are_found_by_blocks(cache, dtype, length, k):
+    x = numbers((1, length), dtype)
+    values, positions = (x * 2).sort(dim=1, descending=True, stable=True)
+    agrees(cache, lambda x: (x * 2).topk(k), x, (values[:, :k], positions[:, :k]), launches=2)
+
+
+STATISTICS = {
+    "median": lambda x: x.median(1),
+    "median, kept": lambda x: x.median(1, keepdim=True),
+    "nanmedian": lambda x: x.nanmedian(1),
+    "smallest": lambda x: x.kthvalue(1, 1),
+    "second": lambda x: x.kthvalue(2, 1),
+    "last but one": lambda x: x.kthvalue(x.shape[1] - 1, 1),
+}
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.int64, torch.float64, torch.bfloat16], ids=str
+)
+@pytest.mark.parametrize("length", [2, 3, 33])
+def test_order_statistics_of_rows_are_one_kernel(cache, name, dtype, length):
+    x, function = numbers((5, length), dtype), STATISTICS[name]
+    executable = build(gpu_program(function, x), cache=cache)
+    assert (executable.metadata["torch kernels"], executable.metadata["launches"]) == (0, 1)
+    values, positions = (each.cpu() for each in executable(x.to(DEVICE)))
+    torch.testing.assert_close(values, function(x).values, rtol=0, atol=0, equal_nan=True)
+    values, positions = values.reshape(5, 1), positions.reshape(5, 1)
+    torch.testing.assert_close(x.gather(1, positions), values, rtol=0, atol=0, equal_nan=True)
+
+
+def centered(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Deviations from the median, which follow in a kernel of their own, and their median."""
+    middle = x.mul(2).median(1, keepdim=True).values
+    return (x * 2 - middle, (x.exp().median(1).values + 1).sqrt())
+
+
+def test_what_is_around_a_median(cache):
+    x = torch.randn(6, 40)
+    executable = build(gpu_program(centered, x), cache=cache)
+    assert executable.metadata["torch kernels"] == 0
+    for ours, theirs in zip(executable(x.to(DEVICE)), centered(x), strict=True):
+        torch.testing.assert_close(ours.cpu(), theirs)
+
+
+@pytest.mark.parametrize("shape", [(1,), (3, 7), (4, 2, 8)])
+@pytest.mark.parametrize("function", [torch.median, torch.nanmedian])
+def test_medians_of_all_elements_are_one_kernel(cache, function, shape):
+    x = numbers(shape, torch.float32)
+    agrees(cache, lambda x: (function(x) + 1,), x, (function(x) + 1,))
 
 
 @pytest.mark.parametrize("words", ["", "first 3 "])

@@ -189,6 +189,24 @@ kernel sorted_keys(p0: read {dtype}{shapes[0]}, p1: write {dtype}{shapes[1]})
 """)
 
 
+def sorted_pairs(
+    rows: int, columns: int, *, first: int | None = None, down: bool = False
+) -> Kernel:
+    """Integers of 64 bits of rows, or columns, and their positions, in a stable order."""
+    kept = columns if first is None else first
+    at = "r0, i0" if down else "i0, r0"
+    shapes = ([columns, rows], [kept, rows]) if down else ([rows, columns], [rows, kept])
+    words = "" if first is None else f"first {first} "
+    params = f"p0: read i64{shapes[0]}, p1: write i64{shapes[1]}, p2: write i64{shapes[1]}"
+    return parse_kernel(f"""\
+kernel sorted_pairs({params})
+  for i0: {rows} inner r0: {columns}
+    sort t0, t1 = {words}pack(p0[{at}], to(index(r0), i32))
+    inner {words}store p1[{at}] = %t0
+    inner {words}store p2[{at}] = to(%t1, i64)
+""")
+
+
 def running_maximum(rows: int, columns: int) -> Kernel:
     """The largest so far, and where it is: two values are carried."""
     shape = [rows, columns]

@@ -33,6 +33,7 @@ from plait_ir_lowering.ir.graph import (
     product_name,
     row_major,
     score_dtype,
+    sorted_words,
 )
 from plait_ir_lowering.ir.index import (
     Atom,
@@ -90,6 +91,7 @@ from plait_utils import late_exports
 
 if TYPE_CHECKING:
     from plait_ir_lowering.interpreter import interpret
+    from plait_ir_lowering.sort_calls import sorts_that_are_calls
     from plait_ir_lowering.text import (
         IndexReader,
         ValueReader,
@@ -126,6 +128,7 @@ else:
                 "print_graph",
                 "split_commas",
             ),
+            "plait_ir_lowering.sort_calls": ("sorts_that_are_calls",),
             "plait_ir_lowering.verifier": ("verify",),
             "plait_ir_lowering.verify_scans": ("scan_problem", "sort_problem"),
         },
@@ -225,6 +228,8 @@ __all__ = [
     "scan_problem",
     "score_dtype",
     "sort_problem",
+    "sorted_words",
+    "sorts_that_are_calls",
     "split_commas",
     "stride_of",
     "substitute",

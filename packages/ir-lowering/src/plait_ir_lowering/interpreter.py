@@ -16,7 +16,6 @@ from plait_ir_lowering.errors import LoopIRError
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.graph import (
     SCORE,
-    SORTED,
     Attention,
     Buffer,
     Device,
@@ -35,6 +34,7 @@ from plait_ir_lowering.ir.graph import (
     TensorRef,
     place_name,
     product_name,
+    sorted_words,
 )
 from plait_ir_lowering.ir.index import IndexExpr, Quotient, Remainder, Var
 from plait_ir_lowering.ir.ops import ReductionKind, ScatterKind
@@ -236,12 +236,17 @@ class _Run:
         return torch.stack(found, place)
 
     def sort(self, body: Sort, buffer: Buffer) -> Tensor:
-        """The results of the least integers along the axis."""
+        """The results of the least keys along the axis, which is sorted word by word, the last one
+        first."""
         place = body.ranges.index(body.axis)
         kept = buffer.layout.size[place].as_int()
-        least = self.at_all(body.value, body.ranges).sort(place).values.narrow(place, 0, kept)
-        found = self._joined(body.result, {Local(SORTED, body.value.dtype): least})
-        return found.expand(least.shape)
+        words = [self.at_all(word, body.ranges) for word in components(body.value)]
+        for number in reversed(range(len(words))):
+            order = words[number].sort(dim=place, stable=True).indices
+            words = [word.gather(place, order) for word in words]
+        least = [word.narrow(place, 0, kept) for word in words]
+        found = self._joined(body.result, dict(zip(sorted_words(body.value), least, strict=True)))
+        return found.expand(least[0].shape)
 
     def attention(self, body: Attention, apart: bool) -> tuple[Tensor, ...]:
         """All scores at once, then their softmax; and the logarithms of its sums, or `apart` the

@@ -9,7 +9,6 @@ from plait_ir_lowering.errors import LoopIRError
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.graph import (
     SCORE,
-    SORTED,
     Attention,
     Buffer,
     Definition,
@@ -26,6 +25,7 @@ from plait_ir_lowering.ir.graph import (
     Sort,
     TensorRef,
     product_name,
+    sorted_words,
 )
 from plait_ir_lowering.ir.index import Bounds, IndexExpr, Sym, Var, bounds
 from plait_ir_lowering.ir.index_queries import atoms
@@ -181,10 +181,11 @@ class _Checker:
         if not (size[place] is whole or within):
             raise self.error(definition, f"{size[place]} of {whole} elements are kept")
         self._check_ranges(definition, [kept if v is body.axis else v for v in body.ranges])
-        self._check_value(definition, body.value, body.ranges, body.value.dtype)
+        for word in components(body.value):
+            self._check_value(definition, word, body.ranges, word.dtype)
         problem = sort_problem(body.value)
         if problem is None:
-            problem = foreign_problem(body.result, (Local(SORTED, body.value.dtype),))
+            problem = foreign_problem(body.result, sorted_words(body.value))
         if problem is None and body.result.dtype is not buffer.dtype:
             problem = f"a {body.result.dtype} result for a {buffer.dtype} buffer"
         self.require(problem, definition)

@@ -18,9 +18,11 @@ def scan_problem(value: Value, combine: Value) -> str | None:
 
 def sort_problem(value: Value) -> str | None:
     """What is wrong with sorting `value`, or None."""
-    if value.dtype in (DType.i32, DType.i64):
-        return None
-    return f"what is sorted is {value.dtype}, not i32 or i64"
+    dtypes = [word.dtype for word in components(value)]
+    if len(dtypes) > 2:
+        return f"what is sorted has {len(dtypes)} words, not one or two"
+    wrong = next((dtype for dtype in dtypes if dtype not in (DType.i32, DType.i64)), None)
+    return None if wrong is None else f"what is sorted is {wrong}, not i32 or i64"
 
 
 def foreign_problem(root: Value, known: Sequence[Local]) -> str | None:

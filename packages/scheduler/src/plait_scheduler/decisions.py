@@ -24,6 +24,7 @@ class DecisionKind(Enum):
     PICK = "picking one element of a sum"
     PRODUCT = "multiplying in a kernel"
     MIXTURE = "products in one kernel"
+    SORT = "sorting in registers"
     SPLIT = "reduction split"
     WIDEN = "keeping in f32"
     IN_PLACE = "in-place reuse"

@@ -160,10 +160,14 @@ def accumulate(
     return tuple(torch.stack(list(part), -1).view(tuple(size)) for part in zip(*found, strict=True))
 
 
-def sorted_rows(value: Tensor, size: Sequence[int], inner: int) -> Tensor:
-    """At each point what comes to stand there where rows, the last `inner` dimensions as one, are
-    in ascending order."""
-    return rows(value, size, inner, value.dtype).sort(-1).values.view(tuple(size))
+def sorted_rows(words: Sequence[Tensor], size: Sequence[int], inner: int) -> tuple[Tensor, ...]:
+    """The words of what comes to stand at each point where rows, the last `inner` dimensions as
+    one, are in ascending order: sorted word by word, the last one first."""
+    found = [rows(word, size, inner, word.dtype) for word in words]
+    for number in reversed(range(len(found))):
+        order = found[number].sort(dim=-1, stable=True).indices
+        found = [word.gather(-1, order) for word in found]
+    return tuple(word.view(tuple(size)) for word in found)
 
 
 def gather(

@@ -9,7 +9,7 @@ of: readers that cannot share a kernel then read that, and nothing is stored bet
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
 from plait_ir_lowering import (
@@ -34,6 +34,7 @@ from plait_scheduler.domains import as_variable, is_bijection, move, plain, poin
 from plait_scheduler.fold import fold
 from plait_scheduler.nodes import (
     Node,
+    SortKind,
     Work,
     body_of,
     final_reads,
@@ -279,7 +280,7 @@ class _Inliner:
     def _obstacle(self, producer: Node, uses: list[_Use], work: Work, *, free: bool) -> str | None:
         """Why the producer should rather be stored."""
         own = estimate(points(producer.ranges))
-        total = sum(estimate(use.points) for use in uses)
+        total = sum(estimate(use.points) for use in _once_for_sorts(uses))
         opaque = sum(estimate(use.points) for use in uses if plain(use.load.index) is None)
         if 4 * opaque > own:
             return "it is read at coordinates that are computed from data"
@@ -392,6 +393,17 @@ def _at(expr: IndexExpr, values: Mapping[Var, IndexExpr | Value]) -> Value | Non
     var = as_variable(expr)
     place = None if var is None else values.get(var)
     return place if isinstance(place, Value) else None
+
+
+def _once_for_sorts(uses: Iterable[_Use]) -> list[_Use]:
+    """Accesses without those of sorts of the same keys again: a kernel sorts them once."""
+    found: dict[object, _Use] = {}
+    for use in uses:
+        reader = use.reader
+        sorts = isinstance(reader.kind, SortKind)
+        keys = (reader.ranges, reader.reduced, reader.value) if sorts else reader.place
+        found.setdefault((keys, use.load), use)
+    return list(found.values())
 
 
 def _is_movable(producer: Node, load: Load) -> bool:

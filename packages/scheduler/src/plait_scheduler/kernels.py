@@ -34,6 +34,7 @@ from plait_ir_lowering import (
     loads_of,
     post_order,
     rewrite,
+    sorted_words,
 )
 from plait_scheduler.domains import Substitution, move
 from plait_scheduler.first_points import at_first_points
@@ -182,7 +183,7 @@ class _Draft:
     """The results of reductions so far, so that equal ones are computed once."""
     scans: dict[tuple[Value, Value], tuple[Local, ...]] = field(default_factory=dict)
     """What is carried along rows so far, so that equal scans are one."""
-    sorts: dict[tuple[Value, int | None], Local] = field(default_factory=dict)
+    sorts: dict[tuple[Value, int | None], tuple[Local, ...]] = field(default_factory=dict)
     """The rows that are sorted so far."""
 
     def add(self, member: Member, stored: bool) -> None:
@@ -238,12 +239,14 @@ class _Draft:
         """The result of sorting `value` at each inner point."""
         key = (value, kind.first)
         if key not in self.sorts:
-            statement = Sort(f"{node.name}@", value, kind.first)
+            names = tuple(f"{node.name}@{number}" for number in range(len(components(value))))
+            statement = Sort(names, value, kind.first)
             self.statements.append(statement)
-            self.sorts[key] = statement.local
+            self.sorts[key] = statement.locals
+        words = dict(zip(sorted_words(value), self.sorts[key], strict=True))
         return rewrite(
             kind.result,
-            lambda part: self.sorts[key] if isinstance(part, Local) else None,
+            lambda part: words.get(part) if isinstance(part, Local) else None,
             lambda expr: expr,
         )
 

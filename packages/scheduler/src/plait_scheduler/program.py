@@ -130,20 +130,21 @@ class Accumulate:
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """Names what comes to stand at each inner point, in row-major order, of integers in ascending
-    order: those that `value` gives there, of i32 or i64.
+    """Names what comes to stand at each inner point, in row-major order, of keys in ascending
+    order: those that `value` gives there, as in `plait_ir_lowering.Sort`; a name for each word.
 
     With `first`, that is known at so many first points only, and may be anything at others.
     """
 
-    name: str
+    names: tuple[str, ...]
     value: Value
     first: int | None = None
 
     @property
-    def local(self) -> Local:
-        """What comes to stand at a point, as inner statements refer to it."""
-        return Local(self.name, self.value.dtype)
+    def locals(self) -> tuple[Local, ...]:
+        """The words of what comes to stand at a point, as inner statements refer to them."""
+        words = components(self.value)
+        return tuple(Local(n, word.dtype) for n, word in zip(self.names, words, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

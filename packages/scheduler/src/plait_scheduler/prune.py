@@ -30,6 +30,7 @@ from plait_ir_lowering import (
     components,
     loads_of,
     rewrite,
+    sorted_words,
 )
 from plait_scheduler.domains import points
 from plait_scheduler.nodes import draws_random_numbers, final_reads, reads_of
@@ -69,14 +70,10 @@ def _without_trivial_reduction(definition: Definition) -> Definition:
 
 def _first_result(body: Scan | Sort) -> Value:
     """What a scan yields at the first point of its axis, or a sort of one point."""
-    if isinstance(body, Sort):
-        return rewrite(
-            body.result,
-            lambda value: body.value if isinstance(value, Local) else None,
-            lambda expr: expr,
-        )
     parts = components(body.value)
-    state = dict(zip(carried("a", [part.dtype for part in parts]), parts, strict=True))
+    dtypes = [part.dtype for part in parts]
+    known = sorted_words(body.value) if isinstance(body, Sort) else carried("a", dtypes)
+    state = dict(zip(known, parts, strict=True))
     return rewrite(
         body.result,
         lambda value: state.get(value) if isinstance(value, Local) else None,

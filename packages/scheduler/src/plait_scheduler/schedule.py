@@ -7,10 +7,10 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from plait_ir_lowering import Graph
+from plait_ir_lowering import Graph, sorts_that_are_calls
 from plait_scheduler.assemble import assemble
 from plait_scheduler.attention import fuse_attention
-from plait_scheduler.decisions import Decision, DecisionLog, explain
+from plait_scheduler.decisions import Decision, DecisionKind, DecisionLog, explain
 from plait_scheduler.fusion import fuse
 from plait_scheduler.inline import inline_producers
 from plait_scheduler.one_element import pick_elements
@@ -94,6 +94,8 @@ def _planned(
 ) -> tuple[Program, DecisionLog]:
     """The program of a pruned graph, and the decisions."""
     log = DecisionLog(None if options.fuel < 0 else options.fuel)
+    for name, reason in sorts_that_are_calls(graph):
+        log.settle(DecisionKind.SORT, (name, ""), reason, "")
     graph = copy_targets(graph)
     graph = fuse_attention(graph, options, log)
     graph, sums = _with_own_products(graph, options, log)

@@ -100,8 +100,8 @@ class _Facts:
             self.results.update(dict.fromkeys(statement.names, self.level[root]))
             self.along.update(statement.names)
         elif isinstance(statement, Sort):
-            self.results[statement.name] = self.level[root] + 1
-            self.along.add(statement.name)
+            self.results.update(dict.fromkeys(statement.names, self.level[root] + 1))
+            self.along.update(statement.names)
 
     def _enter(self, value: Value) -> None:
         self.order[value] = None
@@ -224,10 +224,10 @@ def _renamed(drafts: Sequence[_Draft]) -> tuple[Statement, ...]:
             index = tuple(at for at in moved if isinstance(at, IndexExpr | Local))
             found.append(replace(statement, index=index, value=value))
             continue
-        if isinstance(statement, Accumulate):
+        if isinstance(statement, Accumulate | Sort):
             names = tuple(f"t{count + number}" for number in range(len(statement.names)))
             count += len(names)
-            renamed = Accumulate(names, value, statement.combine)
+            renamed = replace(statement, names=names, value=value)
             memo.update(zip(statement.locals, renamed.locals, strict=True))
             found.append(renamed)
             continue
@@ -242,10 +242,6 @@ def _renamed(drafts: Sequence[_Draft]) -> tuple[Statement, ...]:
             found.append(Reduce(name, statement.kind, value))
             result = statement.kind.result_dtype(value.dtype)
             memo[Local(statement.name, result)] = Local(name, result)
-        elif isinstance(statement, Sort):
-            named = Sort(name, value, statement.first)
-            found.append(named)
-            memo[statement.local] = named.local
     return tuple(found)
 
 

@@ -15,6 +15,13 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
+from plait_triton_codegen.device_sorts import (  # noqa: F401
+    least_of_pairs,
+    least_of_rows,
+    sorted_pairs,
+    sorted_rows,
+)
+
 
 @triton.jit
 def expm1(x):
@@ -495,30 +502,6 @@ def row_last(value):
         bits = value
     found = tl.sum(tl.where(last, bits, bits * 0), 1, keep_dims=True).to(bits.dtype)
     return found.to(value.dtype, bitcast=value.dtype.is_floating())
-
-
-@triton.jit
-def sorted_rows(value):
-    """[X, R] integers, each row in ascending order, by a bitonic network."""
-    if value.shape[1] == 1:
-        return value
-    return tl.sort(value, 1)
-
-
-@triton.jit
-def least_of_rows(value, count: tl.constexpr):
-    """[X, R] to [X, R]: the `count` least integers of each row in ascending order, again and again.
-
-    What is sorted is half of what is left, merge by merge (A. Shanbhag et al.: Efficient Top-K
-    Query Processing on Massively Parallel Hardware, 2018).
-    """
-    if count == 1:
-        least = tl.min(value, 1, keep_dims=True)
-    else:
-        least = ~tl.topk(~value, count)
-    times: tl.constexpr = value.shape[1] // count
-    again = tl.broadcast_to(least[:, None, :], [value.shape[0], times, count])
-    return tl.reshape(again, [value.shape[0], value.shape[1]])
 
 
 @triton.jit

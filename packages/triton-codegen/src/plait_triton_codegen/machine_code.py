@@ -126,8 +126,13 @@ def _places(source: TritonKernelSource, aligned: Collection[int]) -> set[int]:
 @once
 def _versions() -> tuple[str, ...]:
     """What a kernel's code depends on beside its source."""
-    functions = resources.files("plait_triton_codegen").joinpath("device.py").read_text("utf-8")
-    return __version__, metadata.version("triton"), functions
+    package = resources.files("plait_triton_codegen")
+    functions = (package.joinpath(name).read_text("utf-8") for name in _FUNCTIONS)
+    return __version__, metadata.version("triton"), *functions
+
+
+_FUNCTIONS = ("device.py", "device_sorts.py")
+"""What kernels call."""
 
 
 def aligned_arguments(program: Program) -> dict[str, frozenset[int]]:

@@ -20,7 +20,7 @@ from typing import TypeAlias
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.index import ZERO, IndexExpr, Var, as_index
 from plait_ir_lowering.ir.ops import ReductionKind, ScatterKind
-from plait_ir_lowering.ir.values import Load, Value, components
+from plait_ir_lowering.ir.values import Load, Local, Value, carried, components
 from plait_utils import dataclass
 
 
@@ -165,18 +165,26 @@ class Scan:
 
 
 SORTED = "sorted"
-"""The name, in the result of a sort, of the integer that comes to stand at a point."""
+"""How the words of what comes to stand at a point are called in the result of a sort: %sorted0,
+%sorted1."""
+
+
+def sorted_words(value: Value) -> tuple[Local, ...]:
+    """The words of the key that comes to stand at a point where keys `value` are sorted."""
+    return carried(SORTED, [word.dtype for word in components(value)])
 
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """What is made of the integers `value` along `axis`, in ascending order.
+    """What is made of the keys `value` along `axis`, in ascending order.
 
-    At each point of `ranges` the buffer gets `result`, over %sorted: the integer of the axis, one
-    of i32 or i64, before which as many others stand as the point's coordinate says. Along the axis
-    the buffer may be shorter than the loop: then it gets only the least integers.
+    A key is an integer, i32 or i64, or a pack of two such words, of which the second counts where
+    the first are equal. At each point of `ranges` the buffer gets `result`, over %sorted0 and, of
+    two words, %sorted1: the key of the axis before which as many others stand as the point's
+    coordinate says. Along the axis the buffer may be shorter than the loop: then it gets only the
+    least keys.
 
-    Equal integers are one as good as another: what tells elements apart, as their position does,
+    Equal keys are one as good as another: what tells elements apart, as their position does,
     belongs into their low bits.
     """
 

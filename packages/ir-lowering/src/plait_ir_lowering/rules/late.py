@@ -124,6 +124,7 @@ LATE: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "numbers": ("_local_scalar_dense",),
         "packed_products": ("_weight_int8pack_mm",),
         "philox": ("plait_philox::uniform",),
+        "order_statistics": ("kthvalue", "median", "median.dim", "nanmedian", "nanmedian.dim"),
         "pads": (
             "reflection_pad1d",
             "reflection_pad2d",

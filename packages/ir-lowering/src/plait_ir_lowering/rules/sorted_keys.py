@@ -5,11 +5,14 @@ where larger ones come first; its position in the row; and of floats whether it 
 
     place of the number | position | -0.0
 
-No two keys of a row are equal, so whatever sorts them sorts the elements stably. NaN is larger than
-all numbers, and -0.0 equals 0.0.
+Where that is more than 64 bits, as of elements that have 64 themselves, the place is a word of its
+own, and the rest a second one. No two keys of a row are equal, so whatever sorts them sorts the
+elements stably. NaN is larger than all numbers, and -0.0 equals 0.0.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from plait_ir_lowering.context import cast, constant
 from plait_ir_lowering.ir.dtypes import DType
@@ -23,12 +26,19 @@ _BITS = {
     DType.u8: 9,
     DType.i16: 16,
     DType.i32: 32,
+    DType.i64: 64,
     DType.f16: 16,
     DType.bf16: 16,
     DType.f32: 32,
+    DType.f64: 64,
 }
 """What the place of a number takes, by the element types that there are keys of."""
-_SAME_SIZE = {DType.f16: DType.i16, DType.bf16: DType.i16, DType.f32: DType.i32}
+_SAME_SIZE = {
+    DType.f16: DType.i16,
+    DType.bf16: DType.i16,
+    DType.f32: DType.i32,
+    DType.f64: DType.i64,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +46,8 @@ class Keys:
     """How the elements of a row become keys, and keys elements."""
 
     element: DType
-    dtype: DType
-    """The type of the keys: i32 or i64."""
+    dtypes: tuple[DType, ...]
+    """The types of the words of a key, the first of which counts first."""
     position_bits: int
     descending: bool
 
@@ -46,68 +56,89 @@ class Keys:
         """The bits below the place of the number."""
         return self.position_bits + self.element.is_float
 
-    def key(self, element: Value, position: IndexExpr) -> Value:
+    @property
+    def _place_dtype(self) -> DType:
+        """What places are computed in."""
+        return DType.i64 if _BITS[self.element] > 32 else DType.i32
+
+    def words(self, element: Value, position: IndexExpr) -> tuple[Value, ...]:
         """The key of an element at a position of its row."""
-        place = cast(element, DType.i32) if not self.element.is_float else self._place(element)
+        of = self._place_dtype
+        place = self._place(element) if self.element.is_float else cast(element, of)
         is_zero: Value | None = None
         if self.element.is_float:  # the place before that of 0.0 is that of -0.0
-            is_zero = Op("eq", [place, constant(-1, DType.i32)])
-            place = Op("where", [is_zero, constant(0, DType.i32), place])
+            is_zero = Op("eq", [place, constant(-1, of)])
+            place = Op("where", [is_zero, constant(0, of), place])
         if self.descending:
             place = Op("bitwise_not", [place])
-        high = Op("mul", [cast(place, self.dtype), self._number(1 << self._low_bits)])
-        low = cast(IndexValue(position), self.dtype)
+        low = cast(IndexValue(position), self.dtypes[-1])
         if is_zero is not None:
             low = Op("mul", [low, self._number(2)])
-            low = Op("add", [low, cast(is_zero, self.dtype)])
-        return Op("add", [high, low])
+            low = Op("add", [low, cast(is_zero, self.dtypes[-1])])
+        if len(self.dtypes) == 2:
+            return place, low
+        high = Op("mul", [cast(place, self.dtypes[0]), self._number(1 << self._low_bits)])
+        return (Op("add", [high, low]),)
 
-    def element_of(self, key: Value) -> Value:
+    def element_of(self, words: Sequence[Value]) -> Value:
         """The element that has this key."""
-        place = cast(Op("rshift", [key, self._number(self._low_bits)]), DType.i32)
+        of = self._place_dtype
+        place = words[0]
+        if len(words) == 1:
+            place = cast(Op("rshift", [place, self._number(self._low_bits)]), of)
         if self.descending:
             place = Op("bitwise_not", [place])
         if not self.element.is_float:
             return cast(place, self.element)
-        flag = Op("bitwise_and", [key, self._number(1)])
+        flag = Op("bitwise_and", [words[-1], self._number(1)])
         is_zero = Op("ne", [flag, self._number(0)])
-        least = constant(-self._largest - 1, DType.i32)
+        least = constant(-self._largest - 1, of)
         bits = Op("where", [is_zero, least, self._turned(place)])
         return Op("bitcast", [cast(bits, _SAME_SIZE[self.element])], self.element)
 
-    def position_of(self, key: Value) -> Value:
+    def position_of(self, words: Sequence[Value]) -> Value:
         """The position, as i64, of the element that has this key."""
-        above = Op("rshift", [key, self._number(1)]) if self.element.is_float else key
+        low = words[-1]
+        above = Op("rshift", [low, self._number(1)]) if self.element.is_float else low
         mask = self._number((1 << self.position_bits) - 1)
         return cast(Op("bitwise_and", [above, mask]), DType.i64)
+
+    @property
+    def largest(self) -> tuple[Value, ...]:
+        """A key behind which no other is."""
+        return tuple(constant((1 << 8 * of.itemsize - 1) - 1, of) for of in self.dtypes)
 
     @property
     def _largest(self) -> int:
         return (1 << (_BITS[self.element] - 1)) - 1
 
     def _place(self, element: Value) -> Value:
-        """The place of a float among all of its type, as i32; that of 0.0 is 0."""
-        bits = cast(Op("bitcast", [element], _SAME_SIZE[self.element]), DType.i32)
-        largest = constant(self._largest, DType.i32)
+        """The place of a float among all of its type; that of 0.0 is 0."""
+        of = self._place_dtype
+        bits = cast(Op("bitcast", [element], _SAME_SIZE[self.element]), of)
+        largest = constant(self._largest, of)
         return Op("where", [Op("isnan", [element]), largest, self._turned(bits)])
 
     def _turned(self, bits: Value) -> Value:
         """A number of sign and magnitude as one of two's complement, less 1 if negative; and the
         other way."""
-        sign = Op("rshift", [bits, constant(_BITS[self.element] - 1, DType.i32)])
-        magnitude = Op("bitwise_and", [sign, constant(self._largest, DType.i32)])
+        of = self._place_dtype
+        sign = Op("rshift", [bits, constant(_BITS[self.element] - 1, of)])
+        magnitude = Op("bitwise_and", [sign, constant(self._largest, of)])
         return Op("bitwise_xor", [bits, magnitude])
 
     def _number(self, number: int) -> Value:
-        return constant(number, self.dtype)
+        return constant(number, self.dtypes[-1])
 
 
 def keys_of(element: DType, length: int, *, descending: bool) -> Keys | None:
-    """Keys for rows of so many elements; None where there are none, of complex numbers and of
-    types of 64 bits."""
+    """Keys for rows of so many elements; None where there are none, of complex numbers."""
     if element not in _BITS:
         return None
     position_bits = max(length - 1, 0).bit_length()
-    needed = _BITS[element] + position_bits + element.is_float
-    dtype = DType.i32 if needed <= 32 else DType.i64
-    return Keys(element, dtype, position_bits, descending)
+    low_bits = position_bits + element.is_float
+    needed = _BITS[element] + low_bits
+    dtypes: tuple[DType, ...] = (DType.i32 if needed <= 32 else DType.i64,)
+    if needed > 64:
+        dtypes = (DType.i64, DType.i32 if low_bits < 32 else DType.i64)
+    return Keys(element, dtypes, position_bits, descending)

@@ -1,19 +1,24 @@
-"""Sorts and top-k of short rows on GPUs, as kernels that hold rows in registers.
+"""Sorts and top-k of rows on GPUs, as kernels that hold rows in registers.
 
 Elements are sorted as integers that hold their positions (`sorted_keys.py`), so equal elements
-stay in order, and of these top-k takes the first. Which sorts become kernels, a table says.
+stay in order, and of these top-k takes the first. Which sorts become kernels, a table says. Of rows
+that no program holds top-k takes first the least keys of each block, then those of these:
+
+    logits 152064 ─▶ 50 of each of 75 blocks of 2048 ─▶ 50 of 3750
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import prod
 from types import MappingProxyType
 
-from plait_ir_lowering.context import LoweringContext
+from plait_ir_lowering.context import LoweringContext, constant
 from plait_ir_lowering.ir.dtypes import DType
-from plait_ir_lowering.ir.graph import SORTED, Sort
-from plait_ir_lowering.ir.values import Local
-from plait_ir_lowering.rules.sorted_keys import keys_of
+from plait_ir_lowering.ir.graph import Sort, sorted_words
+from plait_ir_lowering.ir.index import IndexExpr, Var
+from plait_ir_lowering.ir.values import IndexValue, Masked, Op, packed
+from plait_ir_lowering.rules.sorted_keys import Keys, keys_of
 from plait_ir_lowering.tensors import TensorExpr, dimensions
 from plait_utils import dataclass
 
@@ -25,20 +30,111 @@ class Limits:
     sorted: int
     """Elements of rows that are sorted, and of which any number is taken."""
     chosen: tuple[tuple[int, int], ...]
-    """How many elements are taken of rows of how many."""
+    """How many elements are taken of rows of how many, and of blocks of longer rows."""
+    blocks: int
+    """Elements of all rows together that are taken from block by block."""
 
 
-LIMITS: Mapping[DType, Limits] = MappingProxyType(
+LIMITS: Mapping[int, Limits] = MappingProxyType(
     {
-        DType.i32: Limits(1024, ((8, 4096), (64, 2048))),
-        DType.i64: Limits(512, ((8, 4096), (64, 2048))),
+        4: Limits(1024, ((8, 4096), (64, 2048)), 1 << 20),
+        8: Limits(512, ((8, 4096), (64, 2048)), 1 << 20),
+        12: Limits(256, ((8, 1024), (64, 512)), 1 << 18),
     }
 )
-"""By the type of the keys, the sizes up to which an H200 takes less time than by ATen, of 64 to
+"""By the bytes of a key, the sizes up to which an H200 takes less time than by ATen, of 64 to
 65536 rows. Sorts: 1.7 times less of 1024 bfloat16 and 512 float32, from 2.7 to 50 times less of
 shorter rows, 1.2 to 4 times more of longer ones. The largest 8 of 4096: 1.3 times less and more, of
 shorter rows 2 to 18 times; the largest 64 of 2048: 1.1 times and more. Rows of 4096 keys are what
-one program holds in registers."""
+one program holds in registers. Keys of 12 bytes, of elements of 64 bits, have half the lengths at
+which float32 takes 1.5 times less; these, and blocks of rows of more than 4096, are not measured.
+Of 64 rows of 4096 float32 the largest 64 took 1.6 times less."""
+LONGEST = 4096
+"""Keys of a row that one program takes the least from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The keys of a tensor's rows, which lie along one of its dimensions."""
+
+    keys: Keys
+    words: tuple[TensorExpr, ...]
+    """The words of the keys, at each of the tensor's points."""
+    along: int
+
+    @property
+    def length(self) -> int:
+        return self.words[0].shape[self.along].as_int()
+
+    def least(self, ctx: LoweringContext, kept: int) -> Rows:
+        """The least keys of each row in ascending order, as buffers."""
+        dims = dimensions(self.words[0].shape)
+        value = packed([word.at([dim.expr for dim in dims]) for word in self.words])
+        made = [*dims]
+        made[self.along] = Var(dims[self.along].name, kept)
+        words = tuple(
+            ctx.computed(Sort(dims, dims[self.along], value, word), tuple(made), word.dtype, "keys")
+            for word in sorted_words(value)
+        )
+        return Rows(self.keys, words, self.along)
+
+    def results(self, ctx: LoweringContext) -> tuple[TensorExpr, ...]:
+        """The elements that have the least keys, and their positions: as many as the call gives."""
+        dims = dimensions(self.words[0].shape)
+        value = packed([word.at([dim.expr for dim in dims]) for word in self.words])
+        words = sorted_words(value)
+        return tuple(
+            ctx.define(Sort(dims, dims[self.along], value, result), like)
+            for result, like in zip(
+                (self.keys.element_of(words), self.keys.position_of(words)),
+                ctx.results,
+                strict=True,
+            )
+        )
+
+    def cut(self, size: int) -> Rows:
+        """Rows in blocks of `size`, a dimension more; what lies behind a row's end is largest."""
+        count = -(-self.length // size)
+        shape = [dim.extent for dim in self.words[0].dims]
+        dims = dimensions([*shape[: self.along], count, size, *shape[self.along + 1 :]])
+        places = [dim.expr for dim in dims]
+        position = places[self.along] * size + places[self.along + 1]
+        inside = [*places[: self.along], position, *places[self.along + 2 :]]
+        exists = Op("lt", [IndexValue(position), constant(self.length, DType.i64)])
+        whole = self.length % size == 0
+        words = tuple(
+            TensorExpr(dims, word.at(inside) if whole else Masked(exists, word.at(inside), largest))
+            for word, largest in zip(self.words, self.keys.largest, strict=True)
+        )
+        return Rows(self.keys, words, self.along + 1)
+
+    def joined(self) -> Rows:
+        """Rows of what the blocks of each row have."""
+        shape, size = self.words[0].shape, self.length
+        blocks = self.along - 1
+        count = shape[blocks].as_int()
+        dims = dimensions([*shape[:blocks], count * size, *shape[self.along + 1 :]])
+        places = [dim.expr for dim in dims]
+        place = places[blocks]
+        own: Sequence[IndexExpr] = (
+            *places[:blocks],
+            place // size,
+            place % size,
+            *places[self.along :],
+        )
+        words = tuple(TensorExpr(dims, word.at(own)) for word in self.words)
+        return Rows(self.keys, words, blocks)
+
+
+def rows_of(
+    ctx: LoweringContext, x: TensorExpr, axis: int, kept: int | None, *, descending: bool
+) -> Rows | None:
+    """The keys of the elements of `x` along `axis`, of which all or the first `kept` are wanted in
+    order; None where that is not for a kernel that holds rows."""
+    along = axis + len(x.dims) if axis < 0 else axis
+    if not _has_kernels(ctx) or obstacle(x.dtype, x.shape, along, kept) is not None:
+        return None
+    return _keyed(x, along, descending=descending)
 
 
 def sorted_rows(
@@ -46,33 +142,78 @@ def sorted_rows(
 ) -> tuple[TensorExpr, ...] | None:
     """The elements of `x` along `axis` in order, all or the first `kept`, and their positions.
 
-    None where that is not for a kernel.
+    None where that is not for kernels.
     """
-    on_gpu = ctx.result.device.type == "cuda"
-    if not on_gpu or not ctx.options.sort_kernels or ctx.options.exact:
-        return None
+    rows = rows_of(ctx, x, axis, kept, descending=descending)
+    if rows is not None:
+        return rows.results(ctx)
     along = axis + len(x.dims) if axis < 0 else axis
-    extent = x.shape[along] if x.dims else None
-    if extent is None or not extent.is_constant or not _is_taken(extent.as_int(), kept, x.dtype):
+    if not _has_kernels(ctx) or obstacle_to_blocks(x.dtype, x.shape, along, kept) is not None:
         return None
-    keys = keys_of(x.dtype, extent.as_int(), descending=descending)
-    assert keys is not None, "only rows that have keys are taken"
-    dims = dimensions(x.shape)
-    places = [dim.expr for dim in dims]
-    value = keys.key(x.at(places), places[along])
-    key = Local(SORTED, keys.dtype)
-    results = (keys.element_of(key), keys.position_of(key))
-    return tuple(
-        ctx.define(Sort(dims, dims[along], value, result), like)
-        for result, like in zip(results, ctx.results, strict=True)
-    )
+    assert kept is not None, "rows that are sorted are not cut"
+    rows = _keyed(x, along, descending=descending)
+    size = _block(_limits(rows.keys), kept)
+    while rows.length > LONGEST:
+        rows = rows.cut(size).least(ctx, kept).joined()
+    return rows.results(ctx)
 
 
-def _is_taken(length: int, kept: int | None, element: DType) -> bool:
+def obstacle(
+    element: DType, shape: Sequence[IndexExpr], along: int, kept: int | None
+) -> str | None:
+    """Why no kernel sorts rows of such elements that it holds as wholes, or takes the first `kept`;
+    None where one does."""
+    if not shape or not shape[along].is_constant:
+        return "rows have no length that is known before the program runs"
+    length = shape[along].as_int()
     keys = keys_of(element, length, descending=False)
     if keys is None or not length or kept == 0:
-        return False
-    limits = LIMITS[keys.dtype]
-    if length <= limits.sorted:
-        return True
-    return kept is not None and any(kept <= k and length <= n for k, n in limits.chosen)
+        return f"{length} elements of {element} have no order to find"
+    limits = _limits(keys)
+    if length <= limits.sorted or (kept is not None and length <= _block(limits, kept)):
+        return None
+    if kept is None:
+        return f"{length} elements of {element} are more than the {limits.sorted} that kernels sort"
+    known = ", ".join(f"{k} of {n}" for k, n in limits.chosen)
+    known = f"{known}, or sort {limits.sorted}"
+    return f"{kept} of {length} elements of {element} are more than kernels find: {known}"
+
+
+def obstacle_to_blocks(
+    element: DType, shape: Sequence[IndexExpr], along: int, kept: int | None
+) -> str | None:
+    """Why kernels do not take the first `kept` elements of long rows block by block; None where
+    they do."""
+    found = obstacle(element, shape, along, kept)
+    if found is None or kept is None or not shape or not shape[along].is_constant:
+        return found
+    keys = keys_of(element, shape[along].as_int(), descending=False)
+    if keys is None or not kept or not _block(_limits(keys), kept):
+        return found
+    if not all(extent.is_constant for extent in shape):
+        return f"{found}; how many rows there are is not known before the program runs"
+    total, most = prod(extent.as_int() for extent in shape), _limits(keys).blocks
+    if not total or total > most:
+        return f"{found}; and {total} elements are more than the {most} that blocks are made of"
+    return None
+
+
+def _has_kernels(ctx: LoweringContext) -> bool:
+    on_gpu = ctx.result.device.type == "cuda"
+    return on_gpu and ctx.options.sort_kernels and not ctx.options.exact
+
+
+def _keyed(x: TensorExpr, along: int, *, descending: bool) -> Rows:
+    keys = keys_of(x.dtype, x.shape[along].as_int(), descending=descending)
+    assert keys is not None, "only rows that have keys are taken"
+    words = keys.words(x.value, x.dims[along].expr)
+    return Rows(keys, tuple(TensorExpr(x.dims, word) for word in words), along)
+
+
+def _limits(keys: Keys) -> Limits:
+    return LIMITS[sum(dtype.itemsize for dtype in keys.dtypes)]
+
+
+def _block(limits: Limits, kept: int) -> int:
+    """Of how many elements the first `kept` are taken at once; 0 for too many."""
+    return max((n for most, n in limits.chosen if kept <= most), default=0)

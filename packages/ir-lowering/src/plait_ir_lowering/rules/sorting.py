@@ -1,11 +1,12 @@
 """Sorts of short rows, which keep the order of equal elements, and top-k of these.
 
-On GPUs rows are sorted in registers (`sorted_rows.py`). Elsewhere, and of types that this does not
-take, sorts of very short rows count for each element those that come before it.
+On GPUs rows are sorted in registers (`sorted_rows.py`, `order_statistics.py`). Elsewhere sorts of
+very short rows count for each element those that come before it.
 
-`kthvalue`, `median` and `mode` stay ATen's, and on CPUs `topk`: which of equal elements they tell
-the position of follows from how ATen partitions or sorts, and their values alone are hardly ever
-asked for. On GPUs `topk` is told to be free in that, in eager too (see `docs/numerics.md`).
+On CPUs `topk`, `kthvalue` and `median` stay ATen's: which of equal elements they tell the position
+of follows from how ATen partitions, and their values alone are hardly ever asked for. On GPUs they
+are told to be free in that, in eager too (see `docs/numerics.md`). `mode` stays ATen's everywhere:
+which of the elements that are as frequent it gives follows from how its threads compare.
 """
 
 from __future__ import annotations

@@ -176,7 +176,8 @@ def _sort(body: Sort) -> Iterator[str]:
     first, value = print_value(body.value)
     second, result = print_value(body.result, len(first))
     yield from (*first, *second)
-    loops = f"sort {body.axis.name} of {body.value.dtype} for {_domain(body.ranges)}"
+    words = ", ".join(str(word.dtype) for word in components(body.value))
+    loops = f"sort {body.axis.name} of {words} for {_domain(body.ranges)}"
     yield f"{loops} give {result} = {value}"
 
 
@@ -319,7 +320,7 @@ class _GraphReader:
         return Scan(ranges, axis, values.parse(value), combine, result)
 
     def _sort(self, shared: Sequence[tuple[str, str]], head: str, value: str) -> Sort:
-        found = re.fullmatch(r"(\S+) of (\S+) for (.+) give (.+)", head)
+        found = re.fullmatch(r"(\S+) of (.+) for (.+) give (.+)", head)
         if found is None:
             raise ValueError(f"{head!r} is not a sort")
         ranges = self._domain(found[3])
@@ -327,7 +328,8 @@ class _GraphReader:
         if axis is None:
             raise ValueError(f"{found[1]} is sorted along but is no loop")
         values = self._reader(ranges)
-        values.dtypes[SORTED] = DTYPES[found[2]]
+        words = [DTYPES[name] for name in split_commas(found[2])]
+        values.dtypes.update((word.name, word.dtype) for word in carried(SORTED, words))
         for name, part in shared:
             values.parts[name] = values.parse(part)
         return Sort(ranges, axis, values.parse(value), values.parse(found[4]))

@@ -65,6 +65,9 @@ def torch_kernel(kernel: AnyKernel) -> RenderedKernel:
         if isinstance(statement, Accumulate):
             body += _accumulate(statement, kernel, writer)
             continue
+        if isinstance(statement, Sort):
+            body += _sort(statement, kernel, writer)
+            continue
         if isinstance(statement, Attend):
             body += _attend(statement, kernel, writer)
             continue
@@ -139,6 +142,16 @@ def _sums(attend: Attend, writer: ValueWriter) -> list[str]:
         layout = writer.params[name].layout
         lines.append(f"{_strided(name, layout)}.copy_({value}.reshape({_shape(layout)}))")
     return lines
+
+
+def _sort(sort: Sort, kernel: Kernel, writer: ValueWriter) -> list[str]:
+    """Lines that sort all rows."""
+    words = "".join(f"{writer.write(word)}, " for word in components(sort.value))
+    lines = [*writer.lines]
+    writer.lines.clear()
+    names = "".join(f"{name}, " for name in sort.names).strip()
+    sizes = _sizes(kernel.outer + kernel.inner)
+    return [*lines, f"{names} = sorted_rows(({words.strip()}), {sizes}, {len(kernel.inner)})"]
 
 
 def _attend(attend: Attend, kernel: Kernel, writer: ValueWriter) -> list[str]:
@@ -245,7 +258,7 @@ def _strided(name: str, layout: Layout) -> str:
     return f"strided({name}, ({size},), ({stride},), {layout.offset})"
 
 
-def _statement(statement: Let | Reduce | Sort | Store, kernel: Kernel, writer: ValueWriter) -> str:
+def _statement(statement: Let | Reduce | Store, kernel: Kernel, writer: ValueWriter) -> str:
     if isinstance(statement, Reduce) and kernel.outer:
         product = _product(statement, kernel, writer)
         if product is not None:
@@ -264,9 +277,6 @@ def _statement(statement: Let | Reduce | Sort | Store, kernel: Kernel, writer: V
             ):  # torch orders no bools
                 rows = f"{rows}.to(torch.uint8)"
             return f"{name} = {_reduction(kind, rows, dtype)}.reshape({_kept(kernel)})"
-        case Sort(name, _, _):
-            sizes = _sizes(kernel.outer + kernel.inner)
-            return f"{name} = sorted_rows({value}, {sizes}, {len(kernel.inner)})"
         case Store():
             return _store(statement, value, kernel, writer)
 

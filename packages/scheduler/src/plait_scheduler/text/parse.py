@@ -267,7 +267,9 @@ def _statements(lines: _Lines, values: ValueReader) -> Iterator[Statement]:
         else:
             statement = _statement(line, values)
             values.parts.clear()
-            if not isinstance(statement, Store | Accumulate | Attend | Mix):
+            if isinstance(statement, Sort):
+                values.dtypes.update((word.name, word.dtype) for word in statement.locals)
+            elif not isinstance(statement, Store | Accumulate | Attend | Mix):
                 dtype = statement.value.dtype
                 if isinstance(statement, Reduce):
                     dtype = statement.kind.result_dtype(dtype)
@@ -296,7 +298,7 @@ def _statement(line: str, values: ValueReader) -> Statement:
     if word == "sort":
         sorts = re.fullmatch(r"(?:first (\d+) )?(.*)", text)
         assert sorts is not None, "any text is of that form"
-        return Sort(rest, values.parse(sorts[2]), _count(sorts[1]))
+        return Sort(tuple(split_commas(rest)), values.parse(sorts[2]), _count(sorts[1]))
     domain = Domain(word)
     if not re.match(r"(first \d+ )?store |scatter ", rest):
         return Let(rest, domain, values.parse(text))

@@ -157,8 +157,8 @@ def print_statement(statement: Statement) -> Iterator[str]:
             lines, joined = print_value(combine, len(shared))
             yield from (f"  {line}" for line in lines)
             yield f"  join {joined} along {value}"
-        case Sort(name, _, first):
-            yield f"sort {name} = {_first(first)}{value}"
+        case Sort(words, _, first):
+            yield f"sort {', '.join(words)} = {_first(first)}{value}"
         case Attend():
             yield f"  score = {value}"
         case Mix():

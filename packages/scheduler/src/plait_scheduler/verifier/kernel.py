@@ -157,11 +157,13 @@ class _KernelCheck:
                 self._require(len(names) == len(components(value)), "each component has a name")
                 for local in statement.locals:
                     self._define(local.name, local.dtype, Domain.INNER)
-            case Sort(name, value, first):
+            case Sort(names, value, first):
                 problem = sort_problem(value)
                 self._require(problem is None, f"integers are sorted: {problem}")
                 self._require(self._has(first), "no more points are known than there are")
-                self._define(name, value.dtype, Domain.INNER)
+                self._require(len(names) == len(components(value)), "each word has a name")
+                for local in statement.locals:
+                    self._define(local.name, local.dtype, Domain.INNER)
             case Store():
                 self._store(statement)
 
@@ -183,8 +185,9 @@ class _KernelCheck:
             case IndexValue(expr):
                 self._scope([expr], domain)
             case Pack():
-                carries = isinstance(self.current, Accumulate | Mix) and value is self.current.value
-                self._require(carries, "only scans and mixtures have several values")
+                whole = self.current
+                carries = isinstance(whole, Accumulate | Sort | Mix) and value is whole.value
+                self._require(carries, "only scans, sorts and mixtures have several values")
 
     def _load(
         self,

@@ -29,9 +29,9 @@ def is_exact(kernel: Kernel, options: TritonOptions) -> bool:
         if isinstance(statement, Store):
             if statement.param not in narrow:
                 return True
-        elif isinstance(statement, Accumulate):
+        elif isinstance(statement, Accumulate | Sort):
             inexact.update(statement.names)
-        elif isinstance(statement, Let | Reduce | Sort):
+        elif isinstance(statement, Let | Reduce):
             inexact.add(statement.name)
         else:
             raise TypeError("an attention is no sequence of loops")

@@ -274,7 +274,8 @@ class _Renderer:
     def _sort(self, sort: Sort) -> None:
         line = sorted_line(sort, self.writer, self._block, self.tile.rblock)
         self.writer.lines.append(line)
-        self.writer.locals[sort.name] = Term(sort.name, _BOTH)
+        for name in sort.names:
+            self.writer.locals[name] = Term(name, _BOTH)
 
     def _scan(self, scan: Accumulate) -> None:
         line = scanned_rows(self.flat, scan, self.writer, self._block)

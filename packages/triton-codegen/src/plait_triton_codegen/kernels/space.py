@@ -172,8 +172,8 @@ def _is_long(var: Var) -> bool:
 
 def taken_names(kernel: Kernel) -> set[str]:
     """Names that the text of `kernel` uses itself."""
-    named = {s.name for s in kernel.statements if isinstance(s, Let | Reduce | Sort)}
-    named.update(n for s in kernel.statements if isinstance(s, Accumulate) for n in s.names)
+    named = {s.name for s in kernel.statements if isinstance(s, Let | Reduce)}
+    named.update(n for s in kernel.statements if isinstance(s, Accumulate | Sort) for n in s.names)
     return {"tl", "triton", "device", *named, *kernel.symbols, *(p.name for p in kernel.params)}
 
 

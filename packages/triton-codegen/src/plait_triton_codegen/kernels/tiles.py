@@ -136,7 +136,7 @@ def _chosen(flat: FlatKernel, options: TritonOptions, chip: Chip) -> Tile:
     rnumel = flat.rnumel
     sorts = [s for s in flat.kernel.statements if isinstance(s, Sort)]
     if sorts:
-        return _sorted(flat, max(sort.value.dtype.itemsize for sort in sorts))
+        return _sorted(flat, max(_key_bytes(sort) for sort in sorts))
     if any(isinstance(statement, Accumulate) for statement in flat.kernel.statements):
         return _scanned(flat, rnumel, min(options.max_persistent, SCANNED_ROW))
     if _is_column(flat):
@@ -233,6 +233,10 @@ def _sorted(flat: FlatKernel, key_bytes: int) -> Tile:
         neighbours = min(COLUMN_BYTES // 4, power_of_two(rows or SORTED_COLUMNS))
         xblock = max(xblock, min(neighbours, SORTED_COLUMNS // rblock))
     return Tile(xblock, rblock, _warps(xblock * rblock, SORTED_BYTES // key_bytes, MAX_WARPS), True)
+
+
+def _key_bytes(sort: Sort) -> int:
+    return sum(word.dtype.itemsize for word in sort.locals)
 
 
 def _state_bytes(flat: FlatKernel) -> int:
