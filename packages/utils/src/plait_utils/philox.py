@@ -125,9 +125,11 @@ def take(device: int, count: int) -> tuple[int, int]:
     Other threads that take wait meanwhile. What an operator of torch draws just then, in another
     thread, is drawn from the same offset, and a thread that seeds just then does not begin anew.
     """
-    if not torch.cuda.default_generators:
-        torch.cuda.init()  # a program without inputs may be the first to use a GPU
-    generator = torch.cuda.default_generators[device]
+    generators: Sequence[torch.Generator] = torch.cuda.default_generators
+    if not generators:  # a program without inputs may be the first to use a GPU
+        torch.cuda.init()
+        generators = torch.cuda.default_generators
+    generator = generators[device]
     with _taking:
         offset = generator.get_offset()
         generator.set_offset(offset + count)
