@@ -127,7 +127,7 @@ def take(device: int, count: int) -> tuple[int, int]:
     """
     generators: Sequence[torch.Generator] = torch.cuda.default_generators
     if not generators:  # a program without inputs may be the first to use a GPU
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call]  # torch's
         generators = torch.cuda.default_generators
     generator = generators[device]
     with _taking:
