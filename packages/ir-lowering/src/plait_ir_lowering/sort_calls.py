@@ -24,6 +24,8 @@ _ARGUMENTS: Mapping[str, tuple[int | None, int | None]] = MappingProxyType(
 )
 """Which arguments say along which dimension, None where all are one row, and how many elements are
 wanted."""
+_ALONE = frozenset(("aten::kthvalue", "aten::median.dim", "aten::nanmedian.dim"))
+"""What gives one element of each row."""
 
 
 def sorts_that_are_calls(graph: Graph) -> Iterator[tuple[str, str]]:
@@ -59,8 +61,12 @@ def _reason(call: ExternCall, buffers: Mapping[str, Buffer]) -> str | None:
         return None
     from plait_ir_lowering.rules.sorted_rows import obstacle, obstacle_to_blocks
 
-    find = obstacle_to_blocks if name == "aten::topk" else obstacle
-    return find(ref.dtype or buffer.dtype, shape, axis, kept) or "it is left to torch"
+    element = ref.dtype or buffer.dtype
+    if name == "aten::topk":
+        found = obstacle_to_blocks(element, shape, axis, kept)
+    else:
+        found = obstacle(element, shape, axis, kept, alone=name in _ALONE)
+    return found or "it is left to torch"
 
 
 def _number(argument: ExternArg) -> int | None:

@@ -33,7 +33,7 @@ def kthvalue(ctx: LoweringContext, x: TensorExpr, k: object, axis: int, keepdim:
         return None
     from_end = 2 * k > length + 1
     place = length - k if from_end else k - 1
-    rows = rows_of(ctx, x, axis, _kept(place, length), descending=from_end)
+    rows = rows_of(ctx, x, axis, _kept(place, length), descending=from_end, alone=True)
     if rows is None:
         return None
     return _at_place(ctx, rows, place, constant(place, DType.i64), ctx.results)
@@ -64,11 +64,12 @@ def _median_of_rows(
 ) -> Lowered:
     if ctx.options.deterministic:
         return None
-    return _median(ctx, x, axis, ctx.results, ignores_nan=ignores_nan)
+    return _median(ctx, x, axis, ctx.results, ignores_nan=ignores_nan, alone=True)
 
 
 def _median_of_all(ctx: LoweringContext, x: TensorExpr, *, ignores_nan: bool) -> Lowered:
-    found = _median(ctx, _in_one_row(x), 0, [ctx.result], ignores_nan=ignores_nan)
+    row = _in_one_row(x)
+    found = _median(ctx, row, 0, [ctx.result], ignores_nan=ignores_nan, alone=False)
     return None if found is None else found[0]
 
 
@@ -79,6 +80,7 @@ def _median(
     likes: Sequence[torch.Tensor],
     *,
     ignores_nan: bool,
+    alone: bool,
 ) -> tuple[TensorExpr, ...] | None:
     """The lower one of two elements in the middle. NaN where a row has one, unless it is ignored:
     then of the others, if there are any.
@@ -89,7 +91,8 @@ def _median(
     if length is None:
         return None
     middle = (length - 1) // 2 if ignores_nan else length // 2
-    rows = rows_of(ctx, x, axis, _kept(middle, length), descending=not ignores_nan)
+    kept = _kept(middle, length)
+    rows = rows_of(ctx, x, axis, kept, descending=not ignores_nan, alone=alone)
     if rows is None:
         return None
     place: Value = constant(middle, DType.i64)

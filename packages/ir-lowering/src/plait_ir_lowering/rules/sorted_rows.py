@@ -31,24 +31,28 @@ class Limits:
     """Elements of rows that are sorted, and of which any number is taken."""
     chosen: tuple[tuple[int, int], ...]
     """How many elements are taken of rows of how many, and of blocks of longer rows."""
+    alone: int
+    """Elements of rows of which one is taken, wherever it is."""
     blocks: int
     """Elements of all rows together that are taken from block by block."""
 
 
 LIMITS: Mapping[int, Limits] = MappingProxyType(
     {
-        4: Limits(1024, ((8, 4096), (64, 2048)), 1 << 20),
-        8: Limits(512, ((8, 4096), (64, 2048)), 1 << 20),
-        12: Limits(256, ((8, 1024), (64, 512)), 1 << 18),
+        4: Limits(1024, ((8, 4096), (64, 2048)), 512, 1 << 20),
+        8: Limits(512, ((8, 4096), (64, 2048)), 512, 1 << 20),
+        12: Limits(256, ((8, 2048), (64, 1024)), 128, 1 << 18),
     }
 )
 """By the bytes of a key, the sizes up to which an H200 takes less time than by ATen, of 64 to
 65536 rows. Sorts: 1.7 times less of 1024 bfloat16 and 512 float32, from 2.7 to 50 times less of
 shorter rows, 1.2 to 4 times more of longer ones. The largest 8 of 4096: 1.3 times less and more, of
 shorter rows 2 to 18 times; the largest 64 of 2048: 1.1 times and more. Rows of 4096 keys are what
-one program holds in registers. Keys of 12 bytes, of elements of 64 bits, have half the lengths at
-which float32 takes 1.5 times less; these, and blocks of rows of more than 4096, are not measured.
-Of 64 rows of 4096 float32 the largest 64 took 1.6 times less."""
+one program holds in registers. Keys of 12 bytes, of elements of 64 bits: 3 to 16 times less of 64
+to 256 elements, of 512 as much; the largest 8 of 2048 and 64 of 1024: 2 times less and more. One
+element, which ATen finds without sorting: 1.1 to 8 times less up to these sizes, of 256 elements of
+64 bits 0.8 times. Blocks: of 1 to 6 rows of 152064 the largest 50 in a third to two thirds of the
+time, of 16 rows as much."""
 LONGEST = 4096
 """Keys of a row that one program takes the least from."""
 
@@ -127,12 +131,18 @@ class Rows:
 
 
 def rows_of(
-    ctx: LoweringContext, x: TensorExpr, axis: int, kept: int | None, *, descending: bool
+    ctx: LoweringContext,
+    x: TensorExpr,
+    axis: int,
+    kept: int | None,
+    *,
+    descending: bool,
+    alone: bool = False,
 ) -> Rows | None:
     """The keys of the elements of `x` along `axis`, of which all or the first `kept` are wanted in
-    order; None where that is not for a kernel that holds rows."""
+    order, or one of these `alone`; None where that is not for a kernel that holds rows."""
     along = axis + len(x.dims) if axis < 0 else axis
-    if not _has_kernels(ctx) or obstacle(x.dtype, x.shape, along, kept) is not None:
+    if not _has_kernels(ctx) or obstacle(x.dtype, x.shape, along, kept, alone=alone) is not None:
         return None
     return _keyed(x, along, descending=descending)
 
@@ -159,10 +169,15 @@ def sorted_rows(
 
 
 def obstacle(
-    element: DType, shape: Sequence[IndexExpr], along: int, kept: int | None
+    element: DType,
+    shape: Sequence[IndexExpr],
+    along: int,
+    kept: int | None,
+    *,
+    alone: bool = False,
 ) -> str | None:
-    """Why no kernel sorts rows of such elements that it holds as wholes, or takes the first `kept`;
-    None where one does."""
+    """Why no kernel sorts rows of such elements that it holds as wholes, or takes the first `kept`,
+    or one of these `alone`; None where one does."""
     if not shape or not shape[along].is_constant:
         return "rows have no length that is known before the program runs"
     length = shape[along].as_int()
@@ -170,6 +185,8 @@ def obstacle(
     if keys is None or not length or kept == 0:
         return f"{length} elements of {element} have no order to find"
     limits = _limits(keys)
+    if alone and length > limits.alone:
+        return f"{length} elements of {element} are more than the {limits.alone} that kernels order"
     if length <= limits.sorted or (kept is not None and length <= _block(limits, kept)):
         return None
     if kept is None:
