@@ -82,8 +82,10 @@ def _rewritten(definition: Definition, layouts: Mapping[str, Layout]) -> Iterato
         yield replace(definition, body=Pointwise(body.ranges, _identity(body)))
     elif isinstance(body, Pointwise | Reduction | Scan | Sort):
         value = _without_empty_reads(body.value, layouts)
-        yield definition if value is body.value else replace(
-            definition, body=replace(body, value=value)
+        yield (
+            definition
+            if value is body.value
+            else replace(definition, body=replace(body, value=value))
         )
     elif isinstance(body, Scatter):
         yield replace(definition, body=_scatter(body, layouts))
