@@ -94,7 +94,7 @@ def _rewritten(definition: Definition, layouts: Mapping[str, Layout]) -> Iterato
 
 
 def _identity(body: Reduction) -> Value:
-    """What a reduction over nothing gives; there is no first largest of none, and 0 is its place."""
+    """What a reduction over nothing gives: of none the first largest is at 0, as nowhere else."""
     if body.kind in (ReductionKind.ARGMAX, ReductionKind.ARGMIN):
         return Const(0, DType.i64)
     return Const(neutral(body.kind, body.value.dtype), body.value.dtype)
