@@ -304,6 +304,8 @@ class _Maker:
     def _obstacle(self, body: ExternCall, buffer: Buffer) -> str | None:
         """Why a call is no loops that multiply matrices; None where it is."""
         layouts = [self._layout(each) for each in self._factors(body)]
+        if any(each.numel is as_index(0) for each in layouts):
+            return "there is nothing to multiply"
         if body.op == CONVOLUTION:
             return obstacle_of(body, *layouts)
         if body.op == SCALED:

@@ -13,6 +13,7 @@ from plait_scheduler.attention import fuse_attention
 from plait_scheduler.decisions import Decision, DecisionKind, DecisionLog, explain
 from plait_scheduler.fusion import fuse
 from plait_scheduler.inline import inline_producers
+from plait_scheduler.no_points import without_empty_loops
 from plait_scheduler.one_element import pick_elements
 from plait_scheduler.options import SchedulerOptions, gpu_limits
 from plait_scheduler.pad import pad_products
@@ -72,7 +73,7 @@ def plan(
     """
     chosen = default_options(graph) if options is None else options
     with nullcontext() if profile is None else profile.phase("schedule"):
-        graph = prune(protect_mutated_inputs(graph))
+        graph = prune(protect_mutated_inputs(without_empty_loops(graph)))
         parts = write_regions(graph) if chosen.write_in_place else graph
         program, log = _planned(parts, chosen, scratch)
         if parts is not graph and _copies(program):  # parts that could not be written in place

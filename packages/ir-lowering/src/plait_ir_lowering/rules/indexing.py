@@ -32,6 +32,8 @@ def embedding(
     scale_grad_by_freq: bool,
     sparse: bool,
 ) -> Lowered:
+    if weight.shape[1] is ZERO:  # no element is read that its index is checked for, as ATen does
+        return None
     dims = dimensions(ctx.result.shape)
     places = [dim.expr for dim in dims]
     chosen = checked_index(indices.at(places[:-1]), weight.shape[0], negative=False)
@@ -45,6 +47,8 @@ def index_select(ctx: LoweringContext, x: TensorExpr, axis: int, indices: Tensor
     dims = dimensions(ctx.result.shape)
     places: list[Place] = [dim.expr for dim in dims]
     at = axis + len(dims) if axis < 0 else axis
+    if ZERO in (*x.shape[:at], *x.shape[at + 1 :]):  # as in an embedding
+        return None
     places[at] = checked_index(indices.at([dims[at].expr]), x.shape[at], negative=False)
     return ctx.pointwise(dims, gathered(readable(ctx, x), places))
 

@@ -61,8 +61,9 @@ def verify_kernel(kernel: AnyKernel) -> None:
     Parameters and locals are named once; locals are used after they are named, and not
     beyond the domain that they are computed in; loads and stores have the parameter's
     element type and rank, stay within it, and respect its access; a parameter that is
-    written is written as a whole; one that is read and written is not read after. Members of
-    a combined kernel each have its sizes, and run what has no inner domain.
+    written is written as a whole; one that is read and written is not read after. The inner domain
+    has points, and what is read elements, as far as their numbers are known. Members of a combined
+    kernel each have its sizes, and run what has no inner domain.
     """
     if isinstance(kernel, CombinedKernel):
         _verify_members(kernel)
@@ -119,6 +120,7 @@ class _KernelCheck:
         self._require(len(set(names)) == len(names), "parameters have different names")
         variables = [var.name for var in self.kernel.outer + self.kernel.inner]
         self._require(len(set(variables)) == len(variables), "variables have different names")
+        self._require(points(self.kernel.inner) is not as_index(0), "the inner domain has points")
         self.params = {param.name: param for param in self.kernel.params}
         for statement in self.kernel.statements:
             self.current = statement
@@ -200,6 +202,7 @@ class _KernelCheck:
         self._require(name in self.params, f"{name} is a parameter")
         param = self.params[name]
         self._require(param.access is not Access.WRITE, f"{name} may be read")
+        self._require(param.layout.numel is not as_index(0), f"{name} has elements")
         self._require(param.dtype is dtype, f"{name} has elements of type {param.dtype}")
         self._require(name not in self.stored, f"{name} is not read after it is overwritten")
         plain = [at for at in index if isinstance(at, IndexExpr)]
