@@ -149,7 +149,7 @@ def _compiled(
         program,
         wrap,
         captured.graph,
-        stages.name,
+        stages.failures(),
         at_user_lines(captured),
     )
     run = _compared(fx_passes.note_reads(run, aten), captured, recorded, stages, options)
@@ -301,7 +301,7 @@ def compile_training_graph(
                 note=trained.note,
             ),
             captured.graph,
-            stages.name,
+            stages.failures(),
             at_user_lines(captured),
         )
     run = _compared(run, captured, recorded, stages, options)

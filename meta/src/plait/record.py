@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from plait.kernel_products import TimedProducts
     from plait.racing import Race
+    from plait.run_failures import RunFailures
     from plait.trained import Trained
     from plait.variants import Varied
     from plait.verifying import Verification
@@ -130,5 +131,7 @@ class CompiledGraph:
     """What runs around its forward and backward, of a graph that gradients flow through."""
     is_wrapped: bool = False
     """Whether more is around its program than what its ATen graph says."""
+    failures: RunFailures | None = None
+    """How many calls ran eagerly since their program failed, of a graph that was compiled."""
     origin: fx.GraphModule | None = None
     """The graph with symbolic sizes that this one is, for some sizes."""

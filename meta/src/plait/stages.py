@@ -11,6 +11,7 @@ from plait.budget import TimeIsUp
 from plait.errors import BackendError, OptionError
 from plait.progress import Progress
 from plait.record import CompiledGraph, Outcome, PassFact, Runner, StageFailure
+from plait.run_failures import RunFailures
 from plait_utils import DumpFolder, PlaitError, Profile, get_logger
 from plait_utils.interrupts import stop_if_interrupted
 
@@ -109,6 +110,11 @@ class Stages:
         from plait.verifying import Verification
 
         found: Verification = self._kept.setdefault("verification", Verification(self.name))
+        return found
+
+    def failures(self) -> RunFailures:
+        """What calls tell whose program fails; kept for the report."""
+        found: RunFailures = self._kept.setdefault("failures", RunFailures(self.name))
         return found
 
     def dump(self, file: str, text: Callable[[], str]) -> None:

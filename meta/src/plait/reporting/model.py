@@ -144,6 +144,13 @@ class GraphReport:
         return None if self.record.code is None else self.record.code.fallback_reason
 
     @property
+    def run_failures(self) -> str | None:
+        """How many of its calls ran eagerly since the program failed, and why the last one did;
+        None where none has."""
+        found = self.record.failures
+        return None if found is None or not found.count else str(found)
+
+    @property
     def pieces(self) -> str | None:
         """Why it is compiled in pieces, each with a report of its own; None where it is not."""
         return self.record.pieces

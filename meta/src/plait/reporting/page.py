@@ -302,6 +302,8 @@ def _facts(graph: GraphReport) -> str:
         facts.append(unrounded(graph))
     if graph.python_reason:
         facts.append(f"Python launches the kernels: {graph.python_reason}")
+    if graph.run_failures:
+        facts.append(graph.run_failures)
     if graph.pieces:
         facts.append(graph.pieces)
     if graph.cuda_graphs:

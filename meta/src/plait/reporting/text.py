@@ -150,6 +150,8 @@ def _graph(graph: GraphReport) -> str:
         lines.append(f"  {graph.race}")
     if graph.verification:
         lines.append("  verified: " + graph.verification.replace("\n", "\n    "))
+    if graph.run_failures:
+        lines.append("  " + graph.run_failures.replace("\n", "\n    "))
     if graph.reason:
         lines.append("  because " + graph.reason.replace("\n", "\n    "))
     return "\n".join(lines)

@@ -132,7 +132,11 @@ def built(
             for kernel in program.kernels
         ]
         sources = {k.name: text for k, text in zip(program.kernels, rendered, strict=True)}
-        source = render_python(program, lambda kernel: sources[kernel.name].rendered)
+        source = render_python(
+            program,
+            lambda kernel: sources[kernel.name].rendered,
+            check_launches=chosen.check_launches,
+        )
         kernels = tuple(text.source for text in rendered if text.source is not None)
     native = _native(program, rendered, chosen, store, timer)
     reason, path, graphs = None, None, None

@@ -61,7 +61,9 @@ def native_host(
     def in_python(native: Program) -> Callable[..., tuple[object, ...]]:
         from plait_triton_codegen.build import build
 
-        return build(native, options=replace(options, native_host=False), cache=cache)
+        return build(
+            native, options=replace(options, native_host=False, cuda_graphs=False), cache=cache
+        )
 
     def compiled() -> dict[str, DeviceCode]:
         with timer.phase("triton compile"):
@@ -74,7 +76,11 @@ def native_host(
         kernels = {name: device_kernel(source) for name, source in sources.items()}
         graphs = DeviceGraphs(device, program.name) if options.cuda_graphs else None
         host = build_device_host(
-            program, kernels, compiled, in_python, graphs=graphs, cache=cache, profile=timer
+            *(program, kernels, compiled, in_python),
+            graphs=graphs,
+            check_launches=options.check_launches,
+            cache=cache,
+            profile=timer,
         )
         if host.library is None or graphs is not None:  # what is stored has no graphs
             return NativeHost(host.run, None, host.cache_hit, graphs)
