@@ -469,6 +469,7 @@ def _generated(
             stages.profile,
             meanwhile or stages.meanwhile,
             stages.progress.built,
+            lambda source: stages.dump("program.triton.py", lambda: source),
         )
     stages.keep(
         code=HostCode(
@@ -476,6 +477,7 @@ def _generated(
             *(built.cache_hit, built.library, (*products, *built.tuned), varied),
             graphs=built.graphs,
             python_reason=built.python_reason,
+            torch_kernels=built.torch_kernels,
         )
     )
     stages.dump(f"program.{built.extension}", lambda: built.source or "")

@@ -72,6 +72,8 @@ class HostCode:
     """Tells of its CUDA graphs, where these were asked for."""
     python_reason: str | None = None
     """Why Python launches the kernels of a program for a GPU; None where C++ does."""
+    torch_kernels: Mapping[str, str] = field(default_factory=dict)
+    """The kernels that run as torch operations since Triton does not take them, and why."""
 
 
 @dataclass(frozen=True, slots=True)

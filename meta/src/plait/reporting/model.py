@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -142,6 +143,11 @@ class GraphReport:
         if race is not None and race.is_slower:
             return f"it was slower than eager: {race}"
         return None if self.record.code is None else self.record.code.fallback_reason
+
+    @property
+    def torch_kernels(self) -> Mapping[str, str]:
+        """The kernels that run as torch operations since Triton does not take them, and why."""
+        return {} if self.record.code is None else self.record.code.torch_kernels
 
     @property
     def run_failures(self) -> str | None:

@@ -136,6 +136,7 @@ def _graph(graph: GraphReport) -> str:
     facts += padded(graph)
     if graph.python_reason:
         facts.append("Python launches the kernels: " + graph.python_reason.replace("\n", "\n    "))
+    facts += as_torch(graph)
     if graph.pieces:
         facts.append(graph.pieces)
     if graph.saved_total:
@@ -209,6 +210,12 @@ def products(graph: GraphReport) -> list[str]:
     more = len(graph.products) - _LARGEST
     lines = [f"own kernel {each}" for each in graph.products[:_LARGEST]]
     return lines + ([f"and {more} more products, all of them in .products"] if more > 0 else [])
+
+
+def as_torch(graph: GraphReport) -> list[str]:
+    """The kernels that Triton does not take."""
+    told = graph.torch_kernels.items()
+    return [f"the kernel {name} runs as torch operations: {reason}" for name, reason in told]
 
 
 def padded(graph: GraphReport) -> list[str]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from plait_scheduler import Kernel, Launch, Program, RenderedKernel, render_python, torch_kernel
+from plait_triton_codegen.errors import KernelCompilationError
 from plait_triton_codegen.kernels import (
     COMMON_SHARED_BYTES,
     Chip,
@@ -62,6 +63,8 @@ class TritonExecutable:
     """Its CUDA graphs, where the option `cuda_graphs` is on and C++ launches the kernels."""
     tuned: tuple[TunedTile, ...] = ()
     """What timing its products of matrices has found, with the option `autotune`."""
+    torch_kernels: Mapping[str, str] = field(default_factory=dict)
+    """The kernels that run as torch operations since Triton does not take them, and why."""
 
     @property
     def graph_reason(self) -> str | None:
@@ -88,13 +91,18 @@ def build(
     options: TritonOptions | None = None,
     cache: DiskCache | None = None,
     profile: Profile | None = None,
+    rendered: Callable[[str], object] | None = None,
 ) -> TritonExecutable:
-    """Render `program` as a module of Triton kernels and load it.
+    """Render `program` as a module of Triton kernels and load it; `rendered` is called with its
+    source before any of it is compiled.
 
     On a GPU, where `plait-cpp-codegen` and a C++ compiler are there, kernels are compiled here, and
     launched by a native host: neither Triton nor Python runs in a call. Otherwise the module runs
     as it is; it is stored in `cache`, since Triton reads kernels from their file, and compiles one
     when it is first launched.
+
+    Kernels that Triton cannot compile run as torch operations, with a warning, unless
+    `options.fallback` is off: then KernelCompilationError is raised.
     """
     chosen = options or TritonOptions.from_env()
     timer, store = profile or Profile(), cache or DiskCache()
@@ -113,7 +121,17 @@ def build(
                 lambda one, tiles: built(one, plain, store, Profile(), tiles),
             )
     tiles = {each.kernel: each.tile for each in tuned}
-    return replace(built(program, chosen, store, timer, tiles), tuned=tuned)
+    given = program, chosen, store, timer, tiles
+    try:
+        made = built(*given, rendered=rendered)
+    except KernelCompilationError as error:
+        if not chosen.fallback:
+            raise
+        for name, reason in error.refused.items():
+            first, message = reason.partition("\n")[0], "%s runs as torch operations: %s"
+            warn_once("triton", f"kernel: {first}", message, name, first)
+        made = built(*given, error.refused, rendered)
+    return replace(made, tuned=tuned)
 
 
 def built(
@@ -122,23 +140,35 @@ def built(
     store: DiskCache,
     timer: Profile,
     tiles: Mapping[str, Tile],
+    refused: Mapping[str, str] | None = None,
+    rendered: Callable[[str], object] | None = None,
 ) -> TritonExecutable:
-    """The same, with these tiles for kernels by name, and those by rule for others."""
+    """The same, with these tiles for kernels by name, and those by rule for others; those that
+    Triton has refused, for which reasons, as torch operations.
+
+    Raises KernelCompilationError.
+    """
     with timer.phase("triton render"):
         mixed = _mixed(program)
         chip = _chip(program)
-        rendered = [
+        hosts = [
             _rendered(kernel, kernel.name in mixed, chosen, chip, tiles.get(kernel.name))
             for kernel in program.kernels
         ]
-        sources = {k.name: text for k, text in zip(program.kernels, rendered, strict=True)}
+        sources = {k.name: text for k, text in zip(program.kernels, hosts, strict=True)}
+        for kernel in program.kernels:
+            if refused and kernel.name in refused:
+                host = sources[kernel.name]
+                sources[kernel.name] = _as_torch(kernel, host, refused[kernel.name])
         source = render_python(
             program,
             lambda kernel: sources[kernel.name].rendered,
             check_launches=chosen.check_launches,
         )
-        kernels = tuple(text.source for text in rendered if text.source is not None)
-    native = _native(program, rendered, chosen, store, timer)
+        kernels = tuple(text.source for text in sources.values() if text.source is not None)
+    if rendered is not None:
+        rendered(source)
+    native = _native(program, sources, chosen, store, timer)
     reason, path, graphs = None, None, None
     if isinstance(native, str):
         reason = native
@@ -157,6 +187,8 @@ def built(
     }
     stored = (None, False) if isinstance(native, str) else (native.library, native.cache_hit)
     made = TritonExecutable(source, kernels, metadata, run, path, reason, *stored, graphs)
+    told = {name: host.reason for name, host in sources.items() if host.reason is not None}
+    made = replace(made, torch_kernels=told)
     if chosen.cuda_graphs and reason is not None:
         message = "%s is not recorded as a CUDA graph: %s"
         warn_once("triton", f"graph: {reason}", message, program.name, made.graph_reason)
@@ -172,7 +204,7 @@ def _in_python(source: str, cache: DiskCache) -> tuple[Runner, Path | None]:
 
 def _native(
     program: Program,
-    rendered: Sequence[HostKernel],
+    rendered: Mapping[str, HostKernel],
     options: TritonOptions,
     cache: DiskCache,
     timer: Profile,
@@ -182,9 +214,11 @@ def _native(
         return "the option native_host is off"
     if {buffer.device.type for buffer in program.buffers} != {"cuda"}:
         return "it is not on a GPU alone"
-    sources = {each.source.name: each.source for each in rendered if each.source is not None}
+    hosts = rendered.values()
+    sources = {each.source.name: each.source for each in hosts if each.source is not None}
     if len(sources) < len(rendered):
-        return "some of its kernels are torch operations"
+        names = ", ".join(name for name, each in rendered.items() if each.source is None)
+        return f"some of its kernels are torch operations: {names}"
     try:
         from plait_triton_codegen.native import native_host
     except ImportError as error:
@@ -232,6 +266,15 @@ def _chip(program: Program) -> Chip:
     shared = min(int(each) or COMMON_SHARED_BYTES for each in found)
     processors = min(int(each.multi_processor_count) for each in facts)
     return Chip(shared, processors, min(10 * int(each.major) + int(each.minor) for each in facts))
+
+
+def _as_torch(kernel: Kernel, refused: HostKernel, reason: str) -> HostKernel:
+    """A kernel as torch operations, below what Triton has refused for a reason."""
+    plain = torch_kernel(kernel)
+    text = f"Triton cannot compile this kernel: {reason}\n\n{refused.rendered.source}"
+    comment = "\n".join(f"# {line}".rstrip() for line in text.splitlines())
+    told = RenderedKernel(f"{comment}\n\n\n{plain.source}", plain.call, plain.imports)
+    return HostKernel(told, None, reason.partition("\n")[0])
 
 
 def _rendered(

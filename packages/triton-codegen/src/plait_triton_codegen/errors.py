@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from plait_utils import PlaitError
 
 
@@ -23,11 +25,14 @@ class KernelCompilationError(TritonCodegenError):
     Args:
         kernel: its name.
         reason: what Triton says.
+        others: the other kernels of the program that it does not take, and what it says of these.
     """
 
-    def __init__(self, kernel: str, reason: str) -> None:
+    def __init__(self, kernel: str, reason: str, others: Mapping[str, str] | None = None) -> None:
         super().__init__(
             f"Triton cannot compile the kernel {kernel}: {reason}",
-            hint="Set PLAIT_DUMP_DIR to a folder to see the kernel.",
+            hint="Set PLAIT_DUMP_DIR to a folder to see the kernel in its program.triton.py.",
         )
         self.kernel = kernel
+        self.refused: Mapping[str, str] = {kernel: reason, **(others or {})}
+        """What Triton says, by kernel."""

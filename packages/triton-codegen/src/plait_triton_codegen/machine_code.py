@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from plait_scheduler import Launch, PartStorage, Program, ProgramBuffer, SharedStorage
 from plait_triton_codegen._version import __version__
-from plait_triton_codegen.errors import TritonCodegenError
+from plait_triton_codegen.errors import KernelCompilationError, TritonCodegenError
 from plait_triton_codegen.interpreting import require_compiler
 from plait_triton_codegen.jobs import KernelJob
 from plait_triton_codegen.kernels import TritonKernelSource
@@ -38,15 +38,22 @@ class MachineCodes:
     def wait(self) -> dict[str, bytes]:
         """All of it, by the names of the kernels.
 
-        Raises TritonCodegenError; KernelCompilationError for a kernel that Triton does not take.
+        Raises TritonCodegenError; KernelCompilationError, which tells of all the kernels that
+        Triton does not take.
         """
         current().wait([*self.waiting.values()])
         made = dict(self.known)
-        for name, one in self.waiting.items():
-            if one.error is not None:
-                raise one.error
-            made[name] = one.code
-        return made
+        errors = {name: one.error for name, one in self.waiting.items() if one.error is not None}
+        refused: dict[str, str] = {}
+        for name, error in errors.items():
+            if not isinstance(error, KernelCompilationError):
+                continue
+            refused[name] = error.refused[error.kernel]
+        for name, reason in refused.items():
+            raise KernelCompilationError(name, reason, refused) from errors[name]
+        for error in errors.values():
+            raise error
+        return made | {name: one.code for name, one in self.waiting.items()}
 
 
 def machine_codes(
