@@ -174,5 +174,8 @@ def _is_unsupported(error: Exception) -> bool:
     triton = sys.modules.get("plait_triton_codegen")
     return isinstance(error, kinds) or (
         triton is not None
-        and isinstance(error, (triton.UnsupportedKernelError, triton.TritonDeviceError))
+        and isinstance(
+            error,
+            (triton.UnsupportedKernelError, triton.TritonDeviceError, triton.TritonVersionError),
+        )
     )

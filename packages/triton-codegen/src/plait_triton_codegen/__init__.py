@@ -7,6 +7,7 @@ from plait_triton_codegen.errors import (
     KernelCompilationError,
     TritonCodegenError,
     TritonDeviceError,
+    TritonVersionError,
     UnsupportedKernelError,
 )
 from plait_triton_codegen.kernels import Tile, TritonKernelSource, render_kernel, triton_kernel
@@ -25,6 +26,7 @@ __all__ = [
     "TritonExecutable",
     "TritonKernelSource",
     "TritonOptions",
+    "TritonVersionError",
     "TunedTile",
     "UnsupportedKernelError",
     "__version__",

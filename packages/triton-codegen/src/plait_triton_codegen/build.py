@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from plait_scheduler import Kernel, Launch, Program, RenderedKernel, render_python, torch_kernel
-from plait_triton_codegen.errors import KernelCompilationError
+from plait_triton_codegen.errors import KernelCompilationError, TritonDeviceError, in_a_line
 from plait_triton_codegen.kernels import (
     COMMON_SHARED_BYTES,
     Chip,
@@ -22,6 +22,7 @@ from plait_triton_codegen.kernels import (
 )
 from plait_triton_codegen.modules import load_module, module_key
 from plait_triton_codegen.options import TritonOptions
+from plait_triton_codegen.versions import check_capability, check_triton, triton_version
 from plait_utils import DiskCache, Profile, warn_once
 
 if TYPE_CHECKING:
@@ -102,11 +103,14 @@ def build(
     when it is first launched.
 
     Kernels that Triton cannot compile run as torch operations, with a warning, unless
-    `options.fallback` is off: then KernelCompilationError is raised.
+    `options.fallback` is off: then KernelCompilationError is raised. TritonVersionError is raised
+    for a Triton that is too old, TritonDeviceError for a GPU that Triton has no code for.
     """
+    check_triton()
     chosen = options or TritonOptions.from_env()
     timer, store = profile or Profile(), cache or DiskCache()
     program = _by_place(program)
+    check_capability(_chip(program).capability)
     tuned: tuple[TunedTile, ...] = ()
     if chosen.autotune:
         from plait_triton_codegen.tuning import tuned_on_device
@@ -125,10 +129,16 @@ def build(
     try:
         made = built(*given, rendered=rendered)
     except KernelCompilationError as error:
+        if error.is_of_device:
+            first = in_a_line(next(iter(error.refused.values())))
+            raise TritonDeviceError(
+                f"Triton {triton_version()} has no code for this GPU: {first}",
+                hint="a newer Triton may have; 'plait doctor' tells which are known",
+            ) from error
         if not chosen.fallback:
             raise
         for name, reason in error.refused.items():
-            first, message = reason.partition("\n")[0], "%s runs as torch operations: %s"
+            first, message = in_a_line(reason), "%s runs as torch operations: %s"
             warn_once("triton", f"kernel: {first}", message, name, first)
         made = built(*given, error.refused, rendered)
     return replace(made, tuned=tuned)
@@ -274,7 +284,7 @@ def _as_torch(kernel: Kernel, refused: HostKernel, reason: str) -> HostKernel:
     text = f"Triton cannot compile this kernel: {reason}\n\n{refused.rendered.source}"
     comment = "\n".join(f"# {line}".rstrip() for line in text.splitlines())
     told = RenderedKernel(f"{comment}\n\n\n{plain.source}", plain.call, plain.imports)
-    return HostKernel(told, None, reason.partition("\n")[0])
+    return HostKernel(told, None, in_a_line(reason))
 
 
 def _rendered(

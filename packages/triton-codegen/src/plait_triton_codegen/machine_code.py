@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from functools import cache as once
 from functools import partial
-from importlib import metadata, resources
+from importlib import resources
 from typing import TYPE_CHECKING
 
 from plait_scheduler import Launch, PartStorage, Program, ProgramBuffer, SharedStorage
@@ -16,6 +16,7 @@ from plait_triton_codegen.errors import KernelCompilationError, TritonCodegenErr
 from plait_triton_codegen.interpreting import require_compiler
 from plait_triton_codegen.jobs import KernelJob
 from plait_triton_codegen.kernels import TritonKernelSource
+from plait_triton_codegen.versions import triton_version
 from plait_triton_codegen.workers import Compilation, current
 from plait_utils import DiskCache, dataclass, stable_hash
 
@@ -137,7 +138,7 @@ def _places(source: TritonKernelSource, aligned: Collection[int]) -> set[int]:
 def _versions() -> tuple[str, ...]:
     """What a kernel's code depends on beside its source."""
     functions = resources.files("plait_triton_codegen").joinpath("device.py").read_text("utf-8")
-    return __version__, metadata.version("triton"), functions
+    return __version__, triton_version(), functions
 
 
 def aligned_arguments(program: Program) -> dict[str, frozenset[int]]:
