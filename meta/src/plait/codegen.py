@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from plait_cpp_codegen import Tuned
     from plait_scheduler import Program
     from plait_triton_codegen import TunedTile
+    from plait_triton_codegen.unaligned import UnalignedCalls
 
 
 class Target(Enum):
@@ -53,6 +54,8 @@ class Built:
     """Why Python launches the kernels of a program for a GPU; None where C++ does."""
     torch_kernels: Mapping[str, str] = field(default_factory=dict)
     """The kernels that run as torch operations since Triton does not take them, and why."""
+    unaligned: UnalignedCalls | None = None
+    """The calls that Python makes of a program that C++ launches, as their inputs lie elsewhere."""
 
 
 def build(
@@ -144,4 +147,5 @@ def _build_triton(
         graphs=told if graphs else None,
         python_reason=made.python_reason if on_gpu else None,
         torch_kernels=made.torch_kernels,
+        unaligned=made.unaligned,
     )

@@ -254,11 +254,8 @@ def _gpu() -> Iterator[Finding]:
 def _one_gpu(number: int) -> Finding:
     import torch
 
-    name, (major, minor) = (
-        torch.cuda.get_device_name(number),
-        torch.cuda.get_device_capability(number),
-    )
-    found = f"{name}, compute capability {major}.{minor}"
+    major, minor = torch.cuda.get_device_capability(number)
+    found = f"{torch.cuda.get_device_name(number)}, compute capability {major}.{minor}"
     try:
         from plait_triton_codegen.versions import OLDEST_CAPABILITY, too_old
     except ImportError:

@@ -478,6 +478,7 @@ def _generated(
             graphs=built.graphs,
             python_reason=built.python_reason,
             torch_kernels=built.torch_kernels,
+            unaligned=built.unaligned,
         )
     )
     stages.dump(f"program.{built.extension}", lambda: built.source or "")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from plait_ir_lowering import Graph
     from plait_scheduler import Schedule
     from plait_triton_codegen import TunedTile
+    from plait_triton_codegen.unaligned import UnalignedCalls
 
 Runner: TypeAlias = Callable[..., Any]
 
@@ -74,6 +75,8 @@ class HostCode:
     """Why Python launches the kernels of a program for a GPU; None where C++ does."""
     torch_kernels: Mapping[str, str] = field(default_factory=dict)
     """The kernels that run as torch operations since Triton does not take them, and why."""
+    unaligned: UnalignedCalls | None = None
+    """The calls that Python makes of a program that C++ launches, as their inputs lie elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ def test_an_old_triton_is_an_error_that_says_what_to_install(
     version: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(metadata, "version", lambda name: version)
-    with pytest.raises(TritonVersionError, match="too old: plait is tested with Triton 3.6 to 3.9"):
+    with pytest.raises(TritonVersionError, match=r"too old: plait is tested with Triton 3\.6"):
         check_triton()
     with pytest.raises(TritonVersionError, match=r"pip install 'triton>=3\.6"):
         build(parse_program(PROGRAM), cache=DiskCache(tmp_path))
@@ -77,9 +77,7 @@ def test_a_triton_of_another_name_has_a_version(monkeypatch: pytest.MonkeyPatch)
 
 def test_an_old_gpu_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(BUILD, "_chip", lambda program: Chip(49152, 8, 37))
-    with pytest.raises(
-        TritonDeviceError, match=r"capability 5\.0 and newer, and this one has 3\.7"
-    ):
+    with pytest.raises(TritonDeviceError, match=r"5\.0 and newer, and this one has 3\.7"):
         build(parse_program(PROGRAM), cache=DiskCache(tmp_path))
 
 
@@ -99,7 +97,7 @@ def test_a_gpu_that_the_assembler_does_not_know_is_named(
         raise KernelCompilationError("doubled", PTXAS)
 
     monkeypatch.setattr(BUILD, "_native", native)
-    with pytest.raises(TritonDeviceError, match="has no code for this GPU: ptxas fatal .*'sm_199'"):
+    with pytest.raises(TritonDeviceError, match=r"no code for this GPU: ptxas fatal .*'sm_199'"):
         build(parse_program(PROGRAM), cache=DiskCache(tmp_path))
 
 

@@ -150,6 +150,13 @@ class GraphReport:
         return {} if self.record.code is None else self.record.code.torch_kernels
 
     @property
+    def unaligned(self) -> str | None:
+        """How many calls Python made since their inputs do not begin at multiples of 16 bytes, of
+        a program for a GPU; None where none has."""
+        found = None if self.record.code is None else self.record.code.unaligned
+        return None if found is None or not found.count else str(found)
+
+    @property
     def run_failures(self) -> str | None:
         """How many of its calls ran eagerly since the program failed, and why the last one did;
         None where none has."""

@@ -304,6 +304,7 @@ def _facts(graph: GraphReport) -> str:
     if graph.python_reason:
         facts.append(f"Python launches the kernels: {graph.python_reason}")
     facts += as_torch(graph)
+    facts += [graph.unaligned] if graph.unaligned else []
     if graph.run_failures:
         facts.append(graph.run_failures)
     if graph.pieces:

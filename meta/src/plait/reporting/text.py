@@ -137,6 +137,7 @@ def _graph(graph: GraphReport) -> str:
     if graph.python_reason:
         facts.append("Python launches the kernels: " + graph.python_reason.replace("\n", "\n    "))
     facts += as_torch(graph)
+    facts += [graph.unaligned] if graph.unaligned else []
     if graph.pieces:
         facts.append(graph.pieces)
     if graph.saved_total:

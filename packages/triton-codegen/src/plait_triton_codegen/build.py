@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from plait_cpp_codegen import DeviceGraphs
     from plait_triton_codegen.native import NativeHost
     from plait_triton_codegen.tuning import TunedTile
+    from plait_triton_codegen.unaligned import UnalignedCalls
 
 Runner: TypeAlias = Callable[..., tuple[object, ...]]
 
@@ -64,6 +65,8 @@ class TritonExecutable:
     """Its CUDA graphs, where the option `cuda_graphs` is on and C++ launches the kernels."""
     tuned: tuple[TunedTile, ...] = ()
     """What timing its products of matrices has found, with the option `autotune`."""
+    unaligned: UnalignedCalls | None = field(default=None, repr=False)
+    """The calls that Python makes, where C++ launches the kernels of others."""
     torch_kernels: Mapping[str, str] = field(default_factory=dict)
     """The kernels that run as torch operations since Triton does not take them, and why."""
 
@@ -198,7 +201,8 @@ def built(
     stored = (None, False) if isinstance(native, str) else (native.library, native.cache_hit)
     made = TritonExecutable(source, kernels, metadata, run, path, reason, *stored, graphs)
     told = {name: host.reason for name, host in sources.items() if host.reason is not None}
-    made = replace(made, torch_kernels=told)
+    unaligned = None if isinstance(native, str) else native.unaligned
+    made = replace(made, torch_kernels=told, unaligned=unaligned)
     if chosen.cuda_graphs and reason is not None:
         message = "%s is not recorded as a CUDA graph: %s"
         warn_once("triton", f"graph: {reason}", message, program.name, made.graph_reason)

@@ -33,9 +33,9 @@ def check_capability(capability: int) -> None:
     """Raises TritonDeviceError for a GPU that Triton has no code for.
 
     Args:
-        capability: such as 90; 0 where there is no GPU.
+        capability: such as 90.
     """
-    if 0 < capability < OLDEST_CAPABILITY:
+    if capability < OLDEST_CAPABILITY:
         raise TritonDeviceError(too_old(capability))
 
 
