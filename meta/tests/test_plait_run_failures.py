@@ -46,6 +46,39 @@ def test_failures_are_counted_in_the_report_and_told_once(failing, caplog):
     assert caplog.text.count("which is a bug") == 1
 
 
+def test_calls_that_python_makes_anew_are_counted(failing):
+    failing(RuntimeError("a broken program"))
+
+    def program(x, seen):
+        seen.append(1)
+        return x.add_(1).exp()
+
+    fast = plait.compile(program, options={"warm_start": False})
+    x, y, seen = torch.ones(3), torch.ones(3), []
+    for _ in range(2):
+        assert torch.equal(fast(x, seen), program(y, []))
+    assert torch.equal(x, y)
+    assert len(seen) == 2
+    told = [str(graph.run_failures) for graph in plait.report(fast).graphs]
+    assert any("a broken program" in each for each in told), told
+
+
+def test_operators_of_users_run_once_where_memory_is_short(failing):
+    calls = []
+
+    @torch.library.custom_op("plait_run_failures::noted", mutates_args=())
+    def noted(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return x + 1
+
+    noted.register_fake(torch.empty_like)
+    failing(torch.OutOfMemoryError("out of memory on the CPU: asked for 12 bytes"))
+    fast = plait.compile(lambda x: noted(x).exp(), options={"warm_start": False})
+    with pytest.raises(torch.OutOfMemoryError, match="12 bytes"):
+        fast(torch.ones(3))
+    assert not calls
+
+
 def test_a_program_without_memory_is_no_bug(failing, caplog):
     failing(torch.OutOfMemoryError("out of memory on GPU 0: asked for 12 bytes"))
     fast = plait.compile(lambda x: x.exp() + 1, options={"warm_start": False})

@@ -119,6 +119,7 @@ def _eager_on(
             if foreign:
                 raise_foreign(raised, inputs)
             raise_on_gpu(raised, inputs, name)
+            failures.repeat(raised)
             if is_out_of_memory(raised):
                 raise raised from None  # the call that is made anew may need less
             raise RuntimeError(f"the compiled program of {name} failed") from error

@@ -158,10 +158,10 @@ class GraphReport:
 
     @property
     def run_failures(self) -> str | None:
-        """How many of its calls ran eagerly since the program failed, and why the last one did;
-        None where none has."""
+        """How many of its calls ran eagerly since the program failed, or were made anew by Python
+        since it raised, and why the last one was; None where none was."""
         found = self.record.failures
-        return None if found is None or not found.count else str(found)
+        return None if found is None or found.reason is None else str(found)
 
     @property
     def pieces(self) -> str | None:
