@@ -124,7 +124,7 @@ def test_a_report_tells_which_kernels_are_torch_operations_and_why() -> None:
 def test_a_report_counts_calls_whose_inputs_are_not_aligned(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    from plait_triton_codegen.unaligned import UnalignedCalls
+    from plait_triton_codegen import UnalignedCalls
 
     calls = UnalignedCalls("a program of this test")
     run = calls.counted(lambda *inputs: inputs)

@@ -16,8 +16,7 @@ from plait_utils import Profile, dataclass
 if TYPE_CHECKING:
     from plait_cpp_codegen import Tuned
     from plait_scheduler import Program
-    from plait_triton_codegen import TunedTile
-    from plait_triton_codegen.unaligned import UnalignedCalls
+    from plait_triton_codegen import TunedTile, UnalignedCalls
 
 
 class Target(Enum):

@@ -257,7 +257,7 @@ def _one_gpu(number: int) -> Finding:
     major, minor = torch.cuda.get_device_capability(number)
     found = f"{torch.cuda.get_device_name(number)}, compute capability {major}.{minor}"
     try:
-        from plait_triton_codegen.versions import OLDEST_CAPABILITY, too_old
+        from plait_triton_codegen import OLDEST_CAPABILITY, too_old
     except ImportError:
         return Finding("GPU", Health.FINE, found)
     capability = 10 * major + minor
@@ -275,7 +275,7 @@ def _triton(is_needed: bool) -> Finding:
             return Finding("Triton", Health.FINE, "not installed; graphs on a GPU alone need it")
         advice = "pip install plait[triton]; until then graphs on a GPU run as captured."
         return Finding("Triton", Health.SLOWER, "not installed", advice)
-    from plait_triton_codegen.versions import NEWEST, OLDEST, TESTED
+    from plait_triton_codegen import NEWEST, OLDEST, TESTED
 
     if OLDEST <= _version_of(version) <= NEWEST:
         return Finding("Triton", Health.FINE, version)

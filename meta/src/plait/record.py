@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from plait_fx_passes import AtenGraph, GraphDiff, Partition
     from plait_ir_lowering import Graph
     from plait_scheduler import Schedule
-    from plait_triton_codegen import TunedTile
-    from plait_triton_codegen.unaligned import UnalignedCalls
+    from plait_triton_codegen import TunedTile, UnalignedCalls
 
 Runner: TypeAlias = Callable[..., Any]
 

@@ -14,10 +14,16 @@ from plait_triton_codegen.kernels import Tile, TritonKernelSource, render_kernel
 from plait_triton_codegen.options import TritonOptions
 from plait_triton_codegen.stored_program import DEVICE_PROGRAM, load_stored
 from plait_triton_codegen.tuning import TunedTile, device_clock, device_key
+from plait_triton_codegen.unaligned import UnalignedCalls
+from plait_triton_codegen.versions import NEWEST, OLDEST, OLDEST_CAPABILITY, TESTED, too_old
 from plait_triton_codegen.workers import prepare
 
 __all__ = [
     "DEVICE_PROGRAM",
+    "NEWEST",
+    "OLDEST",
+    "OLDEST_CAPABILITY",
+    "TESTED",
     "CompiledKernel",
     "KernelCompilationError",
     "Tile",
@@ -28,6 +34,7 @@ __all__ = [
     "TritonOptions",
     "TritonVersionError",
     "TunedTile",
+    "UnalignedCalls",
     "UnsupportedKernelError",
     "__version__",
     "build",
@@ -37,5 +44,6 @@ __all__ = [
     "load_stored",
     "prepare",
     "render_kernel",
+    "too_old",
     "triton_kernel",
 ]
