@@ -39,6 +39,7 @@ PUBLIC_SUBMODULES = frozenset(
             "plait_utils.lent_arguments",
             "plait_utils.meeting",
             "plait_utils.open_functions",
+            "plait_utils.device_errors",
             "plait_utils.philox",
             "plait_utils.philox_agreement",
             "plait_utils.plain_writers",

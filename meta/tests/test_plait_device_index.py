@@ -9,6 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import plait
 from plait.replay import protect
+from plait.run_failures import RunFailures
 
 
 def program(*inputs: Tensor) -> Tensor:
@@ -23,7 +24,7 @@ def test_eager_is_given_a_wrong_index_on_cpus_alone(device: str) -> None:
         asked.append(inputs)
         raise IndexError("as eager says")
 
-    run = protect(program, lambda made: made, fx.Graph(), "lookup", eager)
+    run = protect(program, lambda made: made, fx.Graph(), RunFailures("lookup"), eager)
     with FakeTensorMode():
         given = torch.empty(3, device=device)
     if device == "cpu":

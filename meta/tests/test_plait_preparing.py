@@ -106,3 +106,38 @@ def test_a_report_tells_why_python_launches_the_kernels() -> None:
     assert "Python launches the kernels: no C++ compiler" in str(told)
     assert "Python launches the kernels: no C++ compiler" in told.html()
     assert "hint: &lt;g++&gt;" in told.html()
+
+
+def test_a_report_tells_which_kernels_are_torch_operations_and_why() -> None:
+    compiled = plait.compile(lambda x: x.sin() + 1)
+    compiled(torch.ones(4))
+    report = plait.report(compiled)
+    (graph,) = report.graphs
+    assert not graph.torch_kernels
+    code = dataclasses.replace(graph.record.code, torch_kernels={"sin_1": "no <fp8> on sm_80"})
+    there = dataclasses.replace(graph, record=dataclasses.replace(graph.record, code=code))
+    told = dataclasses.replace(report, graphs=(there,))
+    assert "the kernel sin_1 runs as torch operations: no <fp8> on sm_80" in str(told)
+    assert "sin_1 runs as torch operations: no &lt;fp8&gt; on sm_80" in told.html()
+
+
+def test_a_report_counts_calls_whose_inputs_are_not_aligned(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from plait_triton_codegen import UnalignedCalls
+
+    calls = UnalignedCalls("a program of this test")
+    run = calls.counted(lambda *inputs: inputs)
+    compiled = plait.compile(lambda x: x.sin() + 1)
+    compiled(torch.ones(4))
+    report = plait.report(compiled)
+    (graph,) = report.graphs
+    code = dataclasses.replace(graph.record.code, unaligned=calls)
+    there = dataclasses.replace(graph, record=dataclasses.replace(graph.record, code=code))
+    told = dataclasses.replace(report, graphs=(there,))
+    assert graph.unaligned is None
+    assert there.unaligned is None
+    assert [run(1, 2) for _ in range(3)] == 3 * [(1, 2)]
+    assert "3 calls had inputs that do not begin at multiples of 16 bytes" in str(told)
+    assert "3 calls had inputs that do not begin at multiples of 16 bytes" in told.html()
+    assert caplog.text.count("does not begin at a multiple of 16 bytes") == 1

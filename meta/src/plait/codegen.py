@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from plait_utils import Profile, dataclass
 if TYPE_CHECKING:
     from plait_cpp_codegen import Tuned
     from plait_scheduler import Program
-    from plait_triton_codegen import TunedTile
+    from plait_triton_codegen import TunedTile, UnalignedCalls
 
 
 class Target(Enum):
@@ -51,6 +51,10 @@ class Built:
     """Tells of its CUDA graphs, where these were asked for."""
     python_reason: str | None = None
     """Why Python launches the kernels of a program for a GPU; None where C++ does."""
+    torch_kernels: Mapping[str, str] = field(default_factory=dict)
+    """The kernels that run as torch operations since Triton does not take them, and why."""
+    unaligned: UnalignedCalls | None = None
+    """The calls that Python makes of a program that C++ launches, as their inputs lie elsewhere."""
 
 
 def build(
@@ -60,21 +64,23 @@ def build(
     profile: Profile,
     meanwhile: Callable[[], object] | None = None,
     ended: Callable[[int, int], object] | None = None,
+    rendered: Callable[[str], object] | None = None,
 ) -> Built:
     """Code for `program`; `meanwhile` is called while a C++ compiler is waited for, and `ended`
-    with how many of how many units it has compiled.
+    with how many of how many units it has compiled; `rendered` with Triton's source, before that is
+    compiled.
 
     Raises BackendError where no backend takes the program's devices.
     """
     if target is Target.PYTHON:
         return _build_python(program)
     if target is Target.TRITON:
-        return _build_triton(program, options, profile)
+        return _build_triton(program, options, profile, rendered)
     devices = sorted({buffer.device.type for buffer in program.buffers})
     if devices in ([], ["cpu"]):
         return _build_cpp(program, options, profile, meanwhile, ended)
     if devices in (["cuda"], ["cpu", "cuda"]):
-        return _build_triton(program, options, profile)
+        return _build_triton(program, options, profile, rendered)
     raise BackendError(
         f"no backend generates code for {' and '.join(devices)}",
         hint="plait compiles for cpu and cuda; other devices run eagerly.",
@@ -107,7 +113,12 @@ def _build_python(program: Program) -> Built:
     return Built("python", "Python", "py", lambda *inputs: run(inputs), source)
 
 
-def _build_triton(program: Program, options: CompileOptions, profile: Profile) -> Built:
+def _build_triton(
+    program: Program,
+    options: CompileOptions,
+    profile: Profile,
+    rendered: Callable[[str], object] | None,
+) -> Built:
     chosen = options.triton_options()
     from plait_triton_codegen import build as build_triton
 
@@ -121,7 +132,7 @@ def _build_triton(program: Program, options: CompileOptions, profile: Profile) -
     # The environment is asked for what plait's own option says, which may be off all the same.
     graphs = on_gpu and bool(dict(options.triton).get("cuda_graphs", options.cuda_graphs))
     chosen = replace(chosen, cuda_graphs=graphs)
-    made = build_triton(program, options=chosen, profile=profile)
+    made = build_triton(program, options=chosen, profile=profile, rendered=rendered)
 
     def told() -> str:
         return str(made.graphs) if made.graphs else f"no CUDA graphs: {made.graph_reason}"
@@ -134,4 +145,6 @@ def _build_triton(program: Program, options: CompileOptions, profile: Profile) -
         *facts,
         graphs=told if graphs else None,
         python_reason=made.python_reason if on_gpu else None,
+        torch_kernels=made.torch_kernels,
+        unaligned=made.unaligned,
     )

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _OLDEST_TORCH = (2, 11)
 _PYTHONS = ((3, 11), (3, 13))
-_TRITONS = ((3, 6), (3, 9))
 _INSTRUCTIONS = {
     "avx2": "AVX2",
     "fma": "FMA",
@@ -246,11 +245,25 @@ def _gpu() -> Iterator[Finding]:
 
     has_gpu = torch.cuda.is_available()
     if has_gpu:
-        names = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
-        yield Finding("GPU", Health.FINE, ", ".join(names))
+        yield from map(_one_gpu, range(torch.cuda.device_count()))
     else:
         yield Finding("GPU", Health.FINE, "none that torch can use; programs run on the CPU")
     yield _triton(has_gpu)
+
+
+def _one_gpu(number: int) -> Finding:
+    import torch
+
+    major, minor = torch.cuda.get_device_capability(number)
+    found = f"{torch.cuda.get_device_name(number)}, compute capability {major}.{minor}"
+    try:
+        from plait_triton_codegen import OLDEST_CAPABILITY, too_old
+    except ImportError:
+        return Finding("GPU", Health.FINE, found)
+    capability = 10 * major + minor
+    if capability >= OLDEST_CAPABILITY:
+        return Finding("GPU", Health.FINE, found)
+    return Finding("GPU", Health.SLOWER, found, f"{too_old(capability)}: graphs on it run eagerly.")
 
 
 def _triton(is_needed: bool) -> Finding:
@@ -262,10 +275,14 @@ def _triton(is_needed: bool) -> Finding:
             return Finding("Triton", Health.FINE, "not installed; graphs on a GPU alone need it")
         advice = "pip install plait[triton]; until then graphs on a GPU run as captured."
         return Finding("Triton", Health.SLOWER, "not installed", advice)
-    if _TRITONS[0] <= _version_of(version) <= _TRITONS[1]:
+    from plait_triton_codegen import NEWEST, OLDEST, TESTED
+
+    if OLDEST <= _version_of(version) <= NEWEST:
         return Finding("Triton", Health.FINE, version)
     health = Health.SLOWER if is_needed else Health.FINE
-    return Finding("Triton", health, version, "plait is tested with Triton 3.6 to 3.9.")
+    eagerly = "; with this one graphs on a GPU run eagerly" if _version_of(version) < OLDEST else ""
+    advice = f"{TESTED}{eagerly}: pip install 'triton>=3.6,<3.10'."
+    return Finding("Triton", health, version, advice)
 
 
 def _self_test() -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from plait.budget import TimeIsUp
 from plait.record import CompiledGraph, HostCode, Outcome, Runner, StageFailure
-from plait.replay import protect
+from plait.replay import protect, raise_lost
 from plait.stages import Stages, StageStopped
 from plait_utils import get_logger, postponed_collections
 from plait_utils.background import start_in_background
@@ -194,7 +194,7 @@ class LateCompiler:
         built = self._generate(aten, stages)
         fits = self._condition(aten, stages)
         run = _where(fits, copying(built.run, built.overwritten), kernels)
-        run = protect(run, lambda program: program, aten.graph, stages.name, kernels)
+        run = protect(run, lambda program: program, aten.graph, stages.failures(), kernels)
         if built.overwritten:
             consuming = _where(fits, telling(built.run, stages.name), kernels)
             run = consumed_by(run, consuming, built.overwritten)
@@ -260,6 +260,7 @@ def telling(run: Runner, name: str) -> Runner:
         try:
             return run(*inputs)
         except Exception as error:
+            raise_lost(error, inputs, name)
             error.add_note(f"Plait: raised in {name}, which computes in memory that it frees.")
             raise
 

@@ -149,7 +149,7 @@ def _compiled(
         program,
         wrap,
         captured.graph,
-        stages.name,
+        stages.failures(),
         at_user_lines(captured),
     )
     run = _compared(fx_passes.note_reads(run, aten), captured, recorded, stages, options)
@@ -301,7 +301,7 @@ def compile_training_graph(
                 note=trained.note,
             ),
             captured.graph,
-            stages.name,
+            stages.failures(),
             at_user_lines(captured),
         )
     run = _compared(run, captured, recorded, stages, options)
@@ -469,6 +469,7 @@ def _generated(
             stages.profile,
             meanwhile or stages.meanwhile,
             stages.progress.built,
+            lambda source: stages.dump("program.triton.py", lambda: source),
         )
     stages.keep(
         code=HostCode(
@@ -476,6 +477,8 @@ def _generated(
             *(built.cache_hit, built.library, (*products, *built.tuned), varied),
             graphs=built.graphs,
             python_reason=built.python_reason,
+            torch_kernels=built.torch_kernels,
+            unaligned=built.unaligned,
         )
     )
     stages.dump(f"program.{built.extension}", lambda: built.source or "")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from plait.kernel_products import TimedProducts
     from plait.racing import Race
+    from plait.run_failures import RunFailures
     from plait.trained import Trained
     from plait.variants import Varied
     from plait.verifying import Verification
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from plait_fx_passes import AtenGraph, GraphDiff, Partition
     from plait_ir_lowering import Graph
     from plait_scheduler import Schedule
-    from plait_triton_codegen import TunedTile
+    from plait_triton_codegen import TunedTile, UnalignedCalls
 
 Runner: TypeAlias = Callable[..., Any]
 
@@ -71,6 +72,10 @@ class HostCode:
     """Tells of its CUDA graphs, where these were asked for."""
     python_reason: str | None = None
     """Why Python launches the kernels of a program for a GPU; None where C++ does."""
+    torch_kernels: Mapping[str, str] = field(default_factory=dict)
+    """The kernels that run as torch operations since Triton does not take them, and why."""
+    unaligned: UnalignedCalls | None = None
+    """The calls that Python makes of a program that C++ launches, as their inputs lie elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,5 +135,7 @@ class CompiledGraph:
     """What runs around its forward and backward, of a graph that gradients flow through."""
     is_wrapped: bool = False
     """Whether more is around its program than what its ATen graph says."""
+    failures: RunFailures | None = None
+    """How many calls ran eagerly since their program failed, of a graph that was compiled."""
     origin: fx.GraphModule | None = None
     """The graph with symbolic sizes that this one is, for some sizes."""

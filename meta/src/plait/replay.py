@@ -21,7 +21,8 @@ import torch
 
 from plait.errors import DeviceIndexError
 from plait.record import Runner
-from plait_utils import get_logger
+from plait.run_failures import RunFailures, is_out_of_memory
+from plait_utils.device_errors import EARLIER, DeviceFailedError, lost_reason
 
 if TYPE_CHECKING:
     from torch import fx
@@ -39,7 +40,7 @@ def protect(
     program: Runner,
     wrap: Callable[[Runner], Runner],
     graph: fx.Graph,
-    name: str,
+    failures: RunFailures,
     eager: Runner,
 ) -> Runner:
     """`wrap(program)`, but the captured graph takes over where the program raises.
@@ -48,15 +49,17 @@ def protect(
         program: the compiled program, which where it raises has changed nothing of the caller's.
         wrap: puts around it what writes to inputs after it has run.
         graph: the captured graph, from which the program was compiled.
-        name: of the graph, for warnings.
+        failures: of the graph, which are told and counted.
         eager: what runs the captured graph.
 
     Random operators draw anew then: after an error the generator is not where eager leaves it.
+    Where a kernel has failed on a GPU, which can do nothing any more, DeviceFailedError is raised
+    instead.
     """
     direct = wrap(program)
     if direct is program:
-        return _eager_on(Exception, program, graph, name, eager)
-    return _eager_on(ProgramError, wrap(watched(program)), graph, name, eager)
+        return _eager_on(Exception, program, graph, failures, eager)
+    return _eager_on(ProgramError, wrap(watched(program)), graph, failures, eager)
 
 
 def watched(program: Runner) -> Runner:
@@ -75,9 +78,10 @@ def _eager_on(
     kind: type[Exception],
     run: Runner,
     graph: fx.Graph,
-    name: str,
+    failures: RunFailures,
     eager: Runner,
 ) -> Runner:
+    name = failures.name
     foreign = [node for node in graph.nodes if is_foreign(node)]
 
     def raise_foreign(error: BaseException, inputs: Sequence[Any]) -> NoReturn:
@@ -97,29 +101,42 @@ def _eager_on(
             return noted(*inputs)
         except kind as error:
             raised = _raised(error)
+            raise_lost(raised, inputs, name)
             if foreign:
                 raise_foreign(raised, inputs)
             raise_on_gpu(raised, inputs, name)
-            failure = str(raised)
+            raised.__traceback__ = None  # whose frames hold what the program had computed
         result = eager(*inputs)
-        get_logger("compile").warning(
-            "the compiled program of %s failed, which is a bug, and the call ran eagerly: %s",
-            name,
-            failure,
-        )
+        failures.add(raised)
         return result
 
     def unchanged_on_error(*inputs: Any) -> Any:
         try:
             return noted(*inputs)
         except kind as error:
+            raised = _raised(error)
+            raise_lost(raised, inputs, name)
             if foreign:
-                raise_foreign(_raised(error), inputs)
-            raise_on_gpu(_raised(error), inputs, name)
+                raise_foreign(raised, inputs)
+            raise_on_gpu(raised, inputs, name)
+            failures.repeat(raised)
+            if is_out_of_memory(raised):
+                raise raised from None  # the call that is made anew may need less
             raise RuntimeError(f"the compiled program of {name} failed") from error
 
     setattr(call, "unchanged_on_error", unchanged_on_error)  # noqa: B010  # for mypy
     return call
+
+
+def raise_lost(error: BaseException, inputs: Sequence[Any], name: str) -> None:
+    """Raise DeviceFailedError where a kernel has failed on a GPU, which eager would raise again at
+    an innocent line."""
+    if isinstance(error, DeviceFailedError):
+        raise error from None
+    on_gpu = (each for each in inputs if isinstance(each, torch.Tensor) and each.is_cuda)
+    reason = lost_reason({each.get_device() for each in on_gpu})
+    if reason is not None:
+        raise DeviceFailedError(f"{reason}, in {name}; {EARLIER}") from error
 
 
 def raise_on_gpu(error: BaseException, inputs: Sequence[Any], name: str) -> None:

@@ -11,6 +11,7 @@ from plait.budget import TimeIsUp
 from plait.errors import BackendError, OptionError
 from plait.progress import Progress
 from plait.record import CompiledGraph, Outcome, PassFact, Runner, StageFailure
+from plait.run_failures import RunFailures
 from plait_utils import DumpFolder, PlaitError, Profile, get_logger
 from plait_utils.interrupts import stop_if_interrupted
 
@@ -111,6 +112,11 @@ class Stages:
         found: Verification = self._kept.setdefault("verification", Verification(self.name))
         return found
 
+    def failures(self) -> RunFailures:
+        """What calls tell whose program fails; kept for the report."""
+        found: RunFailures = self._kept.setdefault("failures", RunFailures(self.name))
+        return found
+
     def dump(self, file: str, text: Callable[[], str]) -> None:
         """Write a stage's text to the dump folder, if there is one.
 
@@ -168,5 +174,8 @@ def _is_unsupported(error: Exception) -> bool:
     triton = sys.modules.get("plait_triton_codegen")
     return isinstance(error, kinds) or (
         triton is not None
-        and isinstance(error, (triton.UnsupportedKernelError, triton.TritonDeviceError))
+        and isinstance(
+            error,
+            (triton.UnsupportedKernelError, triton.TritonDeviceError, triton.TritonVersionError),
+        )
     )

@@ -13,7 +13,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from plait.record import CompiledGraph, HostCode, Outcome, Runner
-from plait.replay import ProgramError, is_foreign, raise_on_gpu, watched
+from plait.replay import ProgramError, is_foreign, raise_lost, raise_on_gpu, watched
+from plait.run_failures import RunFailures
 from plait_bytecode_tracer.stored import DiffersError, NotRepeatedError, NotStoredError
 from plait_utils import DiskCache, get_logger
 
@@ -303,6 +304,7 @@ def _once_at_most(run: Runner) -> Runner:
             return run(*inputs)
         except ProgramError as error:
             raised = error.__cause__ or error
+            raise_lost(raised, inputs, "a stored program")
             raise_on_gpu(raised, inputs, "a stored program")
             raise raised from None
         except Exception as error:
@@ -375,22 +377,20 @@ def _part(
     except (DiffersError, ImportError):
         return None
     direct = copying(program, overwrites)
+    failures = RunFailures(name)
 
     def run(*values: torch.Tensor) -> Any:
         try:
             return direct(*values)
         except Exception as error:
+            raise_lost(error, values, name)
             raise_on_gpu(error, values, name)
-            failure = str(error)
+            failure = error.with_traceback(None)
         from plait_fx_passes import runner
 
         # It has changed nothing: ATen's kernels raise what eager raises.
         result = runner(part_of(plan, graphs().parts.backward, given, inputs).graph)(*values)
-        get_logger("compile").warning(
-            "the compiled program of %s failed, which is a bug, and the call ran eagerly: %s",
-            name,
-            failure,
-        )
+        failures.add(failure)
         return result
 
     made = consumed_by(run, telling(program, name), overwrites) if overwrites else run

@@ -51,7 +51,7 @@ thread_local void* context = nullptr;
 thread_local Stream* current = &default_stream;
 thread_local bool pooled = false;
 bool lazy = false;
-std::atomic<int> calls{0}, failing{0}, failing_memory{0}, misused{0};
+std::atomic<int> calls{0}, failing{0}, failing_memory{0}, failing_wait{0}, misused{0};
 std::atomic<int> blocks{0}, views{0}, modules{0}, events{0}, graphs{0}, executables{0};
 
 template <class F> F* torchs(const char* name) {
@@ -161,6 +161,7 @@ EXPORT int cuMemcpyHtoDAsync_v2(void* to, const void* from, size_t bytes, void* 
 EXPORT int cuStreamSynchronize(void* stream) {
   CALLED();
   if (stream_at(stream)->graph) return IN_CAPTURE;
+  if (failing_wait && !--failing_wait) return FAILED;
   return drain(*stream_at(stream)), 0;
 }
 EXPORT int cuEventCreate(void** event, unsigned) { CALLED(); *event = new Event{nullptr, 0}; ++events; return 0; }
@@ -399,6 +400,7 @@ EXPORT void mock_set_device(int device) {  // where tensors are, in each thread 
 }
 EXPORT void mock_fail(int at) { failing = at; }
 EXPORT void mock_fail_memory(int at) { failing_memory = at; }
+EXPORT void mock_fail_wait(int at) { failing_wait = at; }
 EXPORT int mock_fails() { return failing + failing_memory; }
 EXPORT void mock_wait() { for (size_t i = 0; i < streams.size(); ++i) drain(*streams[i]); }
 EXPORT int mock_waiting() { std::lock_guard<std::recursive_mutex> held(lock); return (int)current->queue.size(); }

@@ -49,7 +49,7 @@ def _set_up(runtime: native_runtime.Runtime) -> None:
     autocast = torch._C._is_any_autocast_enabled, torch._C._DisableAutocast
     take = torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs
     on_device = str(PATH), take, str(PATH), take_numbers
-    runtime.set_up(str(PATH), _exchange_table(GPU), *autocast, *on_device)
+    runtime.set_up(str(PATH), _exchange_table(GPU), *autocast, *on_device, *native_runtime.ERRORS)
 
 
 GENERATOR = [-7, 0]
@@ -104,6 +104,7 @@ def built(
     programs: Mapping[str, Sequence[int | IndexExpr]],
     otherwise: Callable[..., Any] | None = None,
     graphs: DeviceGraphs | None = None,
+    check_launches: bool = False,
 ) -> Callable[..., Sequence[Tensor]]:
     """What runs a program.
 
@@ -124,7 +125,9 @@ def built(
         return otherwise(*inputs)
 
     host = build_device_host(
-        program, kernels, lambda: codes, lambda _: run_otherwise, graphs=graphs
+        *(program, kernels, lambda: codes, lambda _: run_otherwise),
+        graphs=graphs,
+        check_launches=check_launches,
     )
     return host.run
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import json
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 
@@ -19,6 +21,7 @@ from torch import Tensor
 
 from plait_scheduler import parse_program
 from plait_utils import philox
+from plait_utils.device_errors import DeviceFailedError
 
 LAZY = os.environ.get("MOCK_GPU_LAZY") == "1"
 FAILURES = range(2, 300, 6) if LAZY else range(1, 300, 3)
@@ -395,8 +398,9 @@ def failing_calls(run: Callable, eager: Callable, inputs: list, fail: Callable) 
         fail(number)
         try:
             got = run(*given)
-        except RuntimeError:
+        except RuntimeError as error:
             failed += 1
+            assert fail is not GPU.mock_fail_memory or tells_of_memory(error)  # noqa: PT017
         else:
             check(got, eager(*given))
             del got
@@ -408,6 +412,16 @@ def failing_calls(run: Callable, eager: Callable, inputs: list, fail: Callable) 
         if not reached:
             return failed
     raise AssertionError("it does not end")
+
+
+def tells_of_memory(error: RuntimeError) -> bool:
+    """Whether it is the error that torch raises, of so many bytes, for something, somewhere; or an
+    operator's own."""
+    text = (
+        r"out of memory on GPU 0: a compiled program asked for [1-9]\d* bytes for (what|an output)"
+    )
+    told = re.match(text, str(error)) is not None
+    return told and isinstance(error, torch.OutOfMemoryError)
 
 
 PROGRAMS = {
@@ -709,3 +723,84 @@ def test_within_a_graph_of_the_users_an_operator_tells_the_state(
         assert both.tolist() == [seed, seed, 8, 7]
     GPU.mock_set_stream(None)
     assert before == GENERATOR
+
+
+def test_a_lasting_error_says_that_another_kernel_may_be_at_fault() -> None:
+    run, given = built(MANY, MANY_KERNELS), matrices()
+    run(*given)
+    for number in range(1, 300):
+        GPU.mock_fail(number)
+        try:
+            run(*given)
+        except DeviceFailedError as error:
+            assert "a failure for tests (CUDA error 719)" in str(error)  # noqa: PT017
+            assert "PLAIT_CHECK_LAUNCHES=1" in str(error)  # noqa: PT017
+            assert "restart the process" in str(error)  # noqa: PT017
+            break
+        except RuntimeError:  # without the context there are other errors
+            continue
+        finally:
+            GPU.mock_fail(0)
+            GPU.mock_set_context(True)
+    else:
+        raise AssertionError("nothing has failed")
+
+
+def blamed(run: Callable, given: list[Tensor]) -> list[str]:
+    """What the errors of waiting name, for each time that a program waits for the GPU."""
+    found = []
+    for number in range(1, 100):
+        GPU.mock_fail_wait(number)
+        try:
+            run(*given)
+        except DeviceFailedError as error:
+            found.append(error.message)
+            assert "restart the process" in str(error)  # noqa: PT017
+        else:
+            GPU.mock_fail_wait(0)
+            return found
+    raise AssertionError("it does not end")
+
+
+def test_checked_launches_name_the_one_that_fails() -> None:
+    line = "model.py:7 in forward: y = x['\"\\\\']"
+    origin = json.dumps([["expand"], [line]])
+    text = MANY.replace("launch spread(h, big)", f"launch spread(h, big) # from {origin}")
+    run, given = built(text, MANY_KERNELS, check_launches=True), matrices()
+    check(run(*given), many(*given))
+    before = kept()
+    names = [message.split(" failed: ")[0] for message in blamed(run, given)]
+    assert names[0] == "what was launched before the program"
+    assert names[2] == f"the kernel spread of {line}"
+    steps = ["kernel twice", "kernel spread", "kernel more", "call of aten::mm"]
+    steps += ["call of aten::cumsum", "call of aten::roll", "kernel first", "kernel sum"]
+    assert [each.partition(" of model")[0] for each in names[1:]] == [f"the {it}" for it in steps]
+    assert kept() == before
+    check(run(*given), many(*given))
+
+
+def test_checked_launches_are_not_recorded() -> None:
+    graphs = Graphs(0)
+    run, given = built(RECORDED, MANY_KERNELS, graphs=graphs, check_launches=True), matrices()
+    for _ in range(6):
+        check(run(*given), many(*given, recorded=True))
+    assert graphs.recordings == 0
+    assert "check_launches" in str(graphs.reason)
+
+
+def test_within_a_graph_of_the_users_nothing_is_waited_for() -> None:
+    text, kernels, inputs, eager = PROGRAMS["scratch"]
+    run, given = built(text, kernels, check_launches=True), inputs()
+    run(*given)
+    own = new_stream()
+    stream, graph = ctypes.c_void_p(own), ctypes.c_void_p()
+    GPU.mock_set_stream(own)
+    GPU.mock_set_pooled(True)
+    assert not GPU.cuStreamBeginCapture_v2(stream, 2)
+    got = run(*given)
+    assert not GPU.cuStreamEndCapture(stream, ctypes.byref(graph))
+    assert not GPU.cuGraphDestroy(graph)
+    GPU.mock_set_pooled(False)
+    GPU.mock_set_stream(None)
+    del got
+    check(run(*given), eager(*given))

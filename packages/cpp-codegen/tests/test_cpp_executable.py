@@ -16,7 +16,7 @@ from cpp_memory import keeps_blocks
 
 from plait_cpp_codegen import CompilerNotFoundError, CppOptions, build, find_toolchain
 from plait_ir_lowering import DType, Load, Op, Origin
-from plait_scheduler import load_python, render_python, schedule
+from plait_scheduler import load_python, parse_program, render_python, schedule
 from plait_utils import DiskCache
 
 X, Y = torch.randn(8, 16), torch.randn(8, 16)
@@ -199,3 +199,55 @@ def test_threads_call_one_program():
 
 def test_source_is_deterministic():
     assert build(program()).source == build(program()).source
+
+
+LARGE = """\
+program large(s in 1..100000000)
+  inputs x
+  arena {arena}
+  buffer x: f32[s] on cpu = input 0
+  buffer h: f32[s, s] on cpu = {h}
+  buffer y: f32[s, s] on cpu = output
+  kernel outer(p0: read f32[s], p1: write f32[s, s]) sizes(s in 1..100000000)
+    for i0: s, i1: s
+      outer store p1[i0, i1] = mul(p0[i0], p0[i1])
+  kernel twice(p0: read f32[s, s], p1: write f32[s, s]) sizes(s in 1..100000000)
+    for i0: s, i1: s
+      outer store p1[i0, i1] = add(p0[i0, i1], p0[i0, i1])
+  steps
+    allocate h
+    launch outer(x, h) sizes(s)
+    allocate y
+    launch twice({source}, y) sizes(s)
+    free h
+    return {returned}
+"""
+
+
+@keeps_blocks
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (
+            LARGE.format(arena="4*s*s", h="arena 0", source="h", returned="y"),
+            "what it computes on the way",
+        ),
+        (
+            LARGE.format(arena="0", h="output", source="h", returned="y, h").replace(
+                "    free h\n", ""
+            ),
+            "an output",
+        ),
+    ],
+    ids=["temporaries", "output"],
+)
+def test_without_memory_the_error_is_torchs_and_says_how_much_for_what(text, what):
+    run = build(parse_program(text))
+    x = torch.arange(5.0)
+    assert torch.equal(run(x)[0], 2 * x[:, None] * x)
+    huge = torch.ones(1 << 25)
+    with pytest.raises(torch.OutOfMemoryError) as raised:
+        run(huge)
+    wanted = f"out of memory on the CPU: a compiled program asked for {4 << 50} bytes for {what}"
+    assert str(raised.value) == wanted
+    assert torch.equal(run(x)[0], 2 * x[:, None] * x)

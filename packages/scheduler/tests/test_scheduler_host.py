@@ -443,3 +443,41 @@ def test_a_constant_needs_no_input() -> None:
         "two", (), (Definition((out,), Pointwise((i0,), Const(2.0, F32))),), (TensorRef("out"),)
     )
     assert torch.equal(_run(graph)[0], torch.full((5,), 2.0))
+
+
+CHECKED = """\
+program checked()
+  inputs x, w
+  arena 64
+  buffer x: f32[4, 4] on cuda:1 = input 0
+  buffer w: f32[4, 4] on cuda:1 = input 1
+  buffer h: f32[4, 4] on cuda:1 = arena 0
+  buffer y: f32[4, 4] on cuda:1 = extern
+  kernel twice(p0: read f32[16], p1: write f32[16])
+    for i0: 16
+      outer store p1[i0] = mul(p0[i0], f32(2.0))
+  steps
+    allocate h
+    launch twice(x, h) # from [["mul"], ["model.py:3 in f: x * \\"2\\""]]
+    call new(y) = aten::mm(h, w)
+    copyback x = h
+    return y
+"""
+
+
+def test_checked_launches_are_waited_for_and_name_the_users_lines() -> None:
+    program = parse_program(CHECKED)
+    text = render_python(program, check_launches=True)
+    assert "waited_for" not in render_python(program)
+    waits = [line.strip() for line in text.splitlines() if "with waited_for(" in line]
+    assert waits == [
+        "with waited_for('what was launched before the program', 1):",
+        "with waited_for('the kernel twice of model.py:3 in f: x * \"2\"', 1):",
+        "with waited_for('the call of aten::mm', 1):",
+        "with waited_for('the copy to the input x', 1):",
+    ]
+    run = load_python(text.replace("cuda:1", "cpu"))
+    x, w = torch.randn(4, 4), torch.randn(4, 4)
+    before = x.clone()
+    torch.testing.assert_close(run([x, w])[0], 2 * before @ w)
+    assert torch.equal(x, 2 * before)

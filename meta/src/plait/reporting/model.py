@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -142,6 +143,25 @@ class GraphReport:
         if race is not None and race.is_slower:
             return f"it was slower than eager: {race}"
         return None if self.record.code is None else self.record.code.fallback_reason
+
+    @property
+    def torch_kernels(self) -> Mapping[str, str]:
+        """The kernels that run as torch operations since Triton does not take them, and why."""
+        return {} if self.record.code is None else self.record.code.torch_kernels
+
+    @property
+    def unaligned(self) -> str | None:
+        """How many calls Python made since their inputs do not begin at multiples of 16 bytes, of
+        a program for a GPU; None where none has."""
+        found = None if self.record.code is None else self.record.code.unaligned
+        return None if found is None or not found.count else str(found)
+
+    @property
+    def run_failures(self) -> str | None:
+        """How many of its calls ran eagerly since the program failed, or were made anew by Python
+        since it raised, and why the last one was; None where none was."""
+        found = self.record.failures
+        return None if found is None or found.reason is None else str(found)
 
     @property
     def pieces(self) -> str | None:

@@ -12,6 +12,7 @@ from plait.reporting.highlight import highlight
 from plait.reporting.model import CompileReport, GraphReport, RunFact
 from plait.reporting.panes import Pane, panes_of, user_lines
 from plait.reporting.text import (
+    as_torch,
     count,
     given,
     guards_by_line,
@@ -302,6 +303,10 @@ def _facts(graph: GraphReport) -> str:
         facts.append(unrounded(graph))
     if graph.python_reason:
         facts.append(f"Python launches the kernels: {graph.python_reason}")
+    facts += as_torch(graph)
+    facts += [graph.unaligned] if graph.unaligned else []
+    if graph.run_failures:
+        facts.append(graph.run_failures)
     if graph.pieces:
         facts.append(graph.pieces)
     if graph.cuda_graphs:

@@ -136,6 +136,8 @@ def _graph(graph: GraphReport) -> str:
     facts += padded(graph)
     if graph.python_reason:
         facts.append("Python launches the kernels: " + graph.python_reason.replace("\n", "\n    "))
+    facts += as_torch(graph)
+    facts += [graph.unaligned] if graph.unaligned else []
     if graph.pieces:
         facts.append(graph.pieces)
     if graph.saved_total:
@@ -150,6 +152,8 @@ def _graph(graph: GraphReport) -> str:
         lines.append(f"  {graph.race}")
     if graph.verification:
         lines.append("  verified: " + graph.verification.replace("\n", "\n    "))
+    if graph.run_failures:
+        lines.append("  " + graph.run_failures.replace("\n", "\n    "))
     if graph.reason:
         lines.append("  because " + graph.reason.replace("\n", "\n    "))
     return "\n".join(lines)
@@ -207,6 +211,12 @@ def products(graph: GraphReport) -> list[str]:
     more = len(graph.products) - _LARGEST
     lines = [f"own kernel {each}" for each in graph.products[:_LARGEST]]
     return lines + ([f"and {more} more products, all of them in .products"] if more > 0 else [])
+
+
+def as_torch(graph: GraphReport) -> list[str]:
+    """The kernels that Triton does not take."""
+    told = graph.torch_kernels.items()
+    return [f"the kernel {name} runs as torch operations: {reason}" for name, reason in told]
 
 
 def padded(graph: GraphReport) -> list[str]:

@@ -35,18 +35,24 @@ def device_of(program: Program) -> int:
     return device.index or 0
 
 
-def render_device_host(program: Program, kernels: Mapping[str, DeviceKernel]) -> str:
+def render_device_host(
+    program: Program, kernels: Mapping[str, DeviceKernel], *, check_launches: bool = False
+) -> str:
     """The C++ that runs a program of a GPU, whose kernels are machine code when it is loaded.
 
     Raises UnsupportedProgramError.
     """
-    return _rendered(split_outputs(program)[0], kernels)
+    return _rendered(split_outputs(program)[0], kernels, check_launches)
 
 
-def _rendered(program: Program, kernels: Mapping[str, DeviceKernel]) -> str:
+def _rendered(
+    program: Program, kernels: Mapping[str, DeviceKernel], check_launches: bool = False
+) -> str:
     tables = Tables(device_of(program) + 1)
-    host = DeviceHostWriter(program, {}, tables=tables, launched=kernels).write()
-    return Source("", (), host).text
+    host = DeviceHostWriter(
+        program, {}, tables=tables, launched=kernels, check_launches=check_launches
+    )
+    return Source("", (), host.write()).text
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,7 @@ def build_device_host(
     otherwise: Callable[[Program], Runner],
     *,
     graphs: DeviceGraphs | None = None,
+    check_launches: bool = False,
     options: CppOptions | None = None,
     cache: DiskCache | None = None,
     profile: Profile | None = None,
@@ -80,8 +87,12 @@ def build_device_host(
         otherwise: gives what runs a program on inputs whose memory does not begin at a multiple
             of 16 bytes; asked when the first such come.
         graphs: record what calls launch as CUDA graphs, where that can be; it is told of them.
+        check_launches: wait for the GPU after each launch, call and copy: an error then names the
+            one that failed, with the user's lines. Nothing is recorded.
 
-    It raises IndexError for an index out of range, RuntimeError for errors of the driver.
+    It raises IndexError for an index out of range, torch.OutOfMemoryError, RuntimeError for errors
+    of the driver; of these DeviceFailedError (`plait_utils.device_errors`) where a kernel has
+    failed, after which the process cannot use the GPU.
     UnsupportedProgramError is raised for a program that this host cannot express,
     CompilerNotFoundError and CompilationError where none can be built, as where torch or the driver
     lack something; and what `codes` raises.
@@ -90,7 +101,7 @@ def build_device_host(
     toolchain = find_toolchain(options or CppOptions.from_env())
     with timer.phase("codegen"):
         native, plan = split_outputs(program)
-        text = _rendered(native, kernels)
+        text = _rendered(native, kernels, check_launches)
     key = stable_hash("device program", without_comments(text), toolchain.key)
     compiled = once(codes)
     recorded: list[object] = []
@@ -103,7 +114,7 @@ def build_device_host(
 
     with timer.phase("build"):
         runtime = runtime_for(toolchain, store, gpu=True)
-        if graphs is not None and _may_record(native, kernels, graphs):
+        if graphs is not None and _may_record(native, kernels, graphs, check_launches):
             graphs.connect(runtime.new_stream)
             recorded += [graphs, buffer_uses(native)]
         run, hit = load_cached(
@@ -120,10 +131,15 @@ def build_device_host(
 
 
 def _may_record(
-    program: Program, kernels: Mapping[str, DeviceKernel], graphs: DeviceGraphs
+    program: Program,
+    kernels: Mapping[str, DeviceKernel],
+    graphs: DeviceGraphs,
+    check_launches: bool,
 ) -> bool:
     """Whether a program can be recorded, as far as its steps tell; if not, that is told."""
     reason = graph_refusal(program, kernels)
+    if check_launches:
+        reason = "the option check_launches waits for each launch"
     if reason is not None:
         graphs.refused(reason)
     return reason is None

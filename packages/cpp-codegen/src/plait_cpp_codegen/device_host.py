@@ -11,6 +11,7 @@ from plait_cpp_codegen.blocks import large_temporaries, memory_of, without
 from plait_cpp_codegen.errors import UnsupportedProgramError
 from plait_cpp_codegen.host import HostWriter, comment_of, data_name, owner_name
 from plait_cpp_codegen.kernels.index import c_index
+from plait_cpp_codegen.tables import string
 from plait_ir_lowering import DType, IndexExpr, Layout, TensorRef
 from plait_scheduler import (
     Access,
@@ -25,6 +26,7 @@ from plait_scheduler import (
     Return,
     Step,
     is_whole,
+    named,
 )
 from plait_utils import dataclass
 
@@ -108,9 +110,11 @@ class DeviceHostWriter(HostWriter):
 
     Args:
         launched: its kernels, by their names in the program.
+        check_launches: wait for the GPU after each launch, call and copy.
     """
 
     launched: Mapping[str, DeviceKernel] = field(default_factory=dict)
+    check_launches: bool = False
     checks: int = 0
     """How many places check an index, in the launches so far."""
     unchecked: bool = False
@@ -161,7 +165,7 @@ class DeviceHostWriter(HostWriter):
             lines.append("if (api.empty(&arena_spec, &arena_tensor, &arena)) return OUT_OF_MEMORY;")
         if self.checks:
             lines.append("int64_t* const report = api.open_report(&api);")
-        return [*lines, *self._pointers()]
+        return [*lines, *self._pointers(), *self._finished("what was launched before the program")]
 
     def _start(self, buffer: ProgramBuffer) -> str:
         return "0" if buffer.name in self.blocks else HostWriter._start(self, buffer)
@@ -178,6 +182,13 @@ class DeviceHostWriter(HostWriter):
 
     def _run(self, run: Sequence[Step]) -> list[str]:
         return [line for step in run for line in [*self._checked(step), *self._step(step)]]
+
+    def _finished(self, what: str) -> list[str]:
+        """What waits until all is done that was launched, where that is asked for."""
+        if not self.check_launches:
+            return []
+        finish = f"code = api.finish(&api, {string(what)}, stream);"
+        return [finish, "if (code) goto done;"]
 
     def _checked(self, step: Step) -> list[str]:
         """Before a step that shows: what waits for the launches so far, and raises their errors."""
@@ -203,7 +214,8 @@ class DeviceHostWriter(HostWriter):
     def _step(self, step: Step) -> list[str]:
         if isinstance(step, OnError):
             raise UnsupportedProgramError("a program for a GPU that puts inputs back after errors")
-        return HostWriter._step(self, step)
+        what = named(step)
+        return [*HostWriter._step(self, step), *(self._finished(what) if what else ())]
 
     def _free(self, buffer: ProgramBuffer) -> list[str]:
         memory = memory_of(self.buffers, buffer.name)
@@ -233,7 +245,7 @@ class DeviceHostWriter(HostWriter):
         data = data_name(buffer.name)
         return [
             f"if (api.output(&{spec}, &outputs[{slot}], &{data})) "
-            "{ code = OUT_OF_MEMORY; goto done; }"
+            "{ code = NO_MEMORY_FOR_OUTPUT; goto done; }"
         ]
 
     def _copy(self, target: str, source: TensorRef) -> list[str]:

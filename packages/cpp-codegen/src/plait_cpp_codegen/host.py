@@ -229,7 +229,7 @@ class HostWriter:
             return [
                 f"outputs[{slot}].block = api.allocate({c_index(buffer.nbytes)});",
                 f"{data} = (char*)outputs[{slot}].block;",
-                f"if (!{data}) {{ code = OUT_OF_MEMORY; goto done; }}",
+                f"if (!{data}) {{ code = NO_MEMORY_FOR_OUTPUT; goto done; }}",
             ]
         return []
 

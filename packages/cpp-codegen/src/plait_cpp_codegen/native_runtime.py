@@ -19,6 +19,7 @@ from plait_cpp_codegen.shared_library import load_cached
 from plait_cpp_codegen.toolchain import Toolchain, find_toolchain
 from plait_utils import DiskCache, stable_hash
 from plait_utils.background import start_in_background
+from plait_utils.device_errors import EARLIER, DeviceFailedError
 
 _NAME = "plait_native_runtime"
 _COMMON = "abi.h", "python.h", "allocator.h", "external.h"
@@ -28,6 +29,8 @@ _PARTS = {
 }
 """Of the runtime for programs of CPUs, which nobody is to wait for, and of that for GPUs."""
 _DRIVER = "libcuda.so.1"
+ERRORS = torch.OutOfMemoryError, DeviceFailedError, EARLIER
+"""What the runtime raises, and says where an error may be another kernel's."""
 _lock = threading.Lock()
 _loaded: dict[str, Runtime] = {}
 _preparing: dict[bool, threading.Thread | None] = {}
@@ -47,6 +50,9 @@ class Runtime(Protocol):
         take_tensors: Callable[..., object],
         driver: str,
         take_numbers: Callable[[int, int], tuple[int, int]],
+        out_of_memory: type[Exception],
+        device_failed: type[Exception],
+        earlier_error: str,
         /,
     ) -> None: ...
     def load_program(
@@ -153,9 +159,8 @@ def _set_up(runtime: Runtime) -> None:
     library, on_gpu = folder / "libtorch_cpu.so", folder / "libtorch_cuda.so"
     autocast = torch._C._is_any_autocast_enabled, torch._C._DisableAutocast
     take_tensors = torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs
-    runtime.set_up(
-        *(str(library), table, *autocast, str(on_gpu), take_tensors, _DRIVER, _take_numbers)
-    )
+    on_devices = str(on_gpu), take_tensors, _DRIVER, _take_numbers
+    runtime.set_up(*(str(library), table, *autocast, *on_devices, *ERRORS))
 
 
 def _take_numbers(device: int, count: int) -> tuple[int, int]:

@@ -67,6 +67,7 @@ from plait_scheduler.schedule import (
 )
 from plait_scheduler.shares import is_below_largest, named_statements, resolved, shares
 from plait_scheduler.sizes import SizePlace, at_sizes, estimate, extent_of, size_places
+from plait_scheduler.step_names import named
 from plait_scheduler.summed import sums_of, variables_of
 from plait_scheduler.text.print import print_kernel, print_program
 from plait_scheduler.writeback import is_whole
@@ -165,6 +166,7 @@ __all__ = [
     "members_of",
     "memory_of",
     "memory_report",
+    "named",
     "named_statements",
     "parse_kernel",
     "parse_program",

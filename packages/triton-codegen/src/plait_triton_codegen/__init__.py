@@ -7,16 +7,23 @@ from plait_triton_codegen.errors import (
     KernelCompilationError,
     TritonCodegenError,
     TritonDeviceError,
+    TritonVersionError,
     UnsupportedKernelError,
 )
 from plait_triton_codegen.kernels import Tile, TritonKernelSource, render_kernel, triton_kernel
 from plait_triton_codegen.options import TritonOptions
 from plait_triton_codegen.stored_program import DEVICE_PROGRAM, load_stored
 from plait_triton_codegen.tuning import TunedTile, device_clock, device_key
+from plait_triton_codegen.unaligned import UnalignedCalls
+from plait_triton_codegen.versions import NEWEST, OLDEST, OLDEST_CAPABILITY, TESTED, too_old
 from plait_triton_codegen.workers import prepare
 
 __all__ = [
     "DEVICE_PROGRAM",
+    "NEWEST",
+    "OLDEST",
+    "OLDEST_CAPABILITY",
+    "TESTED",
     "CompiledKernel",
     "KernelCompilationError",
     "Tile",
@@ -25,7 +32,9 @@ __all__ = [
     "TritonExecutable",
     "TritonKernelSource",
     "TritonOptions",
+    "TritonVersionError",
     "TunedTile",
+    "UnalignedCalls",
     "UnsupportedKernelError",
     "__version__",
     "build",
@@ -35,5 +44,6 @@ __all__ = [
     "load_stored",
     "prepare",
     "render_kernel",
+    "too_old",
     "triton_kernel",
 ]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from plait_scheduler import AnyKernel, Launch, Program, RenderedKernel, render_python, torch_kernel
+from plait_triton_codegen.errors import KernelCompilationError, TritonDeviceError, in_a_line
 from plait_triton_codegen.kernels import (
     COMMON_SHARED_BYTES,
     Chip,
@@ -21,12 +22,14 @@ from plait_triton_codegen.kernels import (
 )
 from plait_triton_codegen.modules import load_module, module_key
 from plait_triton_codegen.options import TritonOptions
+from plait_triton_codegen.versions import check_capability, check_triton, triton_version
 from plait_utils import DiskCache, Profile, warn_once
 
 if TYPE_CHECKING:
     from plait_cpp_codegen import DeviceGraphs
     from plait_triton_codegen.native import NativeHost
     from plait_triton_codegen.tuning import TunedTile
+    from plait_triton_codegen.unaligned import UnalignedCalls
 
 Runner: TypeAlias = Callable[..., tuple[object, ...]]
 
@@ -62,6 +65,10 @@ class TritonExecutable:
     """Its CUDA graphs, where the option `cuda_graphs` is on and C++ launches the kernels."""
     tuned: tuple[TunedTile, ...] = ()
     """What timing its products of matrices has found, with the option `autotune`."""
+    unaligned: UnalignedCalls | None = field(default=None, repr=False)
+    """The calls that Python makes, where C++ launches the kernels of others."""
+    torch_kernels: Mapping[str, str] = field(default_factory=dict)
+    """The kernels that run as torch operations since Triton does not take them, and why."""
 
     @property
     def graph_reason(self) -> str | None:
@@ -88,17 +95,25 @@ def build(
     options: TritonOptions | None = None,
     cache: DiskCache | None = None,
     profile: Profile | None = None,
+    rendered: Callable[[str], object] | None = None,
 ) -> TritonExecutable:
-    """Render `program` as a module of Triton kernels and load it.
+    """Render `program` as a module of Triton kernels and load it; `rendered` is called with its
+    source before any of it is compiled.
 
     On a GPU, where `plait-cpp-codegen` and a C++ compiler are there, kernels are compiled here, and
     launched by a native host: neither Triton nor Python runs in a call. Otherwise the module runs
     as it is; it is stored in `cache`, since Triton reads kernels from their file, and compiles one
     when it is first launched.
+
+    Kernels that Triton cannot compile run as torch operations, with a warning, unless
+    `options.fallback` is off: then KernelCompilationError is raised. TritonVersionError is raised
+    for a Triton that is too old, TritonDeviceError for a GPU that Triton has no code for.
     """
+    check_triton()
     chosen = options or TritonOptions.from_env()
     timer, store = profile or Profile(), cache or DiskCache()
     program = _by_place(program)
+    check_capability(_chip(program).capability)
     tuned: tuple[TunedTile, ...] = ()
     if chosen.autotune:
         from plait_triton_codegen.tuning import tuned_on_device
@@ -113,7 +128,23 @@ def build(
                 lambda one, tiles: built(one, plain, store, Profile(), tiles),
             )
     tiles = {each.kernel: each.tile for each in tuned}
-    return replace(built(program, chosen, store, timer, tiles), tuned=tuned)
+    given = program, chosen, store, timer, tiles
+    try:
+        made = built(*given, rendered=rendered)
+    except KernelCompilationError as error:
+        if error.is_of_device:
+            first = in_a_line(next(iter(error.refused.values())))
+            raise TritonDeviceError(
+                f"Triton {triton_version()} has no code for this GPU: {first}",
+                hint="a newer Triton may have; 'plait doctor' tells which are known",
+            ) from error
+        if not chosen.fallback:
+            raise
+        for name, reason in error.refused.items():
+            first, message = in_a_line(reason), "%s runs as torch operations: %s"
+            warn_once("triton", f"kernel: {first}", message, name, first)
+        made = built(*given, error.refused, rendered)
+    return replace(made, tuned=tuned)
 
 
 def built(
@@ -122,19 +153,35 @@ def built(
     store: DiskCache,
     timer: Profile,
     tiles: Mapping[str, Tile],
+    refused: Mapping[str, str] | None = None,
+    rendered: Callable[[str], object] | None = None,
 ) -> TritonExecutable:
-    """The same, with these tiles for kernels by name, and those by rule for others."""
+    """The same, with these tiles for kernels by name, and those by rule for others; those that
+    Triton has refused, for which reasons, as torch operations.
+
+    Raises KernelCompilationError.
+    """
     with timer.phase("triton render"):
         mixed = _mixed(program)
         chip = _chip(program)
-        rendered = [
+        hosts = [
             _rendered(kernel, kernel.name in mixed, chosen, chip, tiles.get(kernel.name))
             for kernel in program.kernels
         ]
-        sources = {k.name: text for k, text in zip(program.kernels, rendered, strict=True)}
-        source = render_python(program, lambda kernel: sources[kernel.name].rendered)
-        kernels = tuple(text.source for text in rendered if text.source is not None)
-    native = _native(program, rendered, chosen, store, timer)
+        sources = {k.name: text for k, text in zip(program.kernels, hosts, strict=True)}
+        for kernel in program.kernels:
+            if refused and kernel.name in refused:
+                host = sources[kernel.name]
+                sources[kernel.name] = _as_torch(kernel, host, refused[kernel.name])
+        source = render_python(
+            program,
+            lambda kernel: sources[kernel.name].rendered,
+            check_launches=chosen.check_launches,
+        )
+        kernels = tuple(text.source for text in sources.values() if text.source is not None)
+    if rendered is not None:
+        rendered(source)
+    native = _native(program, sources, chosen, store, timer)
     reason, path, graphs = None, None, None
     if isinstance(native, str):
         reason = native
@@ -153,6 +200,9 @@ def built(
     }
     stored = (None, False) if isinstance(native, str) else (native.library, native.cache_hit)
     made = TritonExecutable(source, kernels, metadata, run, path, reason, *stored, graphs)
+    told = {name: host.reason for name, host in sources.items() if host.reason is not None}
+    unaligned = None if isinstance(native, str) else native.unaligned
+    made = replace(made, torch_kernels=told, unaligned=unaligned)
     if chosen.cuda_graphs and reason is not None:
         message = "%s is not recorded as a CUDA graph: %s"
         warn_once("triton", f"graph: {reason}", message, program.name, made.graph_reason)
@@ -168,7 +218,7 @@ def _in_python(source: str, cache: DiskCache) -> tuple[Runner, Path | None]:
 
 def _native(
     program: Program,
-    rendered: Sequence[HostKernel],
+    rendered: Mapping[str, HostKernel],
     options: TritonOptions,
     cache: DiskCache,
     timer: Profile,
@@ -178,9 +228,11 @@ def _native(
         return "the option native_host is off"
     if {buffer.device.type for buffer in program.buffers} != {"cuda"}:
         return "it is not on a GPU alone"
-    sources = {each.source.name: each.source for each in rendered if each.source is not None}
+    hosts = rendered.values()
+    sources = {each.source.name: each.source for each in hosts if each.source is not None}
     if len(sources) < len(rendered):
-        return "some of its kernels are torch operations"
+        names = ", ".join(name for name, each in rendered.items() if each.source is None)
+        return f"some of its kernels are torch operations: {names}"
     try:
         from plait_triton_codegen.native import native_host
     except ImportError as error:
@@ -228,6 +280,15 @@ def _chip(program: Program) -> Chip:
     shared = min(int(each) or COMMON_SHARED_BYTES for each in found)
     processors = min(int(each.multi_processor_count) for each in facts)
     return Chip(shared, processors, min(10 * int(each.major) + int(each.minor) for each in facts))
+
+
+def _as_torch(kernel: AnyKernel, refused: HostKernel, reason: str) -> HostKernel:
+    """A kernel as torch operations, below what Triton has refused for a reason."""
+    plain = torch_kernel(kernel)
+    text = f"Triton cannot compile this kernel: {reason}\n\n{refused.rendered.source}"
+    comment = "\n".join(f"# {line}".rstrip() for line in text.splitlines())
+    told = RenderedKernel(f"{comment}\n\n\n{plain.source}", plain.call, plain.imports)
+    return HostKernel(told, None, in_a_line(reason))
 
 
 def _rendered(

@@ -7,15 +7,16 @@ import re
 from collections.abc import Collection, Mapping
 from functools import cache as once
 from functools import partial
-from importlib import metadata, resources
+from importlib import resources
 from typing import TYPE_CHECKING
 
 from plait_scheduler import Launch, Program, aligned_places
 from plait_triton_codegen._version import __version__
-from plait_triton_codegen.errors import TritonCodegenError
+from plait_triton_codegen.errors import KernelCompilationError, TritonCodegenError
 from plait_triton_codegen.interpreting import require_compiler
 from plait_triton_codegen.jobs import KernelJob
 from plait_triton_codegen.kernels import TritonKernelSource
+from plait_triton_codegen.versions import triton_version
 from plait_triton_codegen.workers import Compilation, current
 from plait_utils import DiskCache, dataclass, stable_hash
 
@@ -35,15 +36,22 @@ class MachineCodes:
     def wait(self) -> dict[str, bytes]:
         """All of it, by the names of the kernels.
 
-        Raises TritonCodegenError; KernelCompilationError for a kernel that Triton does not take.
+        Raises TritonCodegenError; KernelCompilationError, which tells of all the kernels that
+        Triton does not take.
         """
         current().wait([*self.waiting.values()])
         made = dict(self.known)
-        for name, one in self.waiting.items():
-            if one.error is not None:
-                raise one.error
-            made[name] = one.code
-        return made
+        errors = {name: one.error for name, one in self.waiting.items() if one.error is not None}
+        refused: dict[str, str] = {}
+        for name, error in errors.items():
+            if not isinstance(error, KernelCompilationError):
+                continue
+            refused[name] = error.refused[error.kernel]
+        for name, reason in refused.items():
+            raise KernelCompilationError(name, reason, refused) from errors[name]
+        for error in errors.values():
+            raise error
+        return made | {name: one.code for name, one in self.waiting.items()}
 
 
 def machine_codes(
@@ -128,7 +136,7 @@ def _versions() -> tuple[str, ...]:
     """What a kernel's code depends on beside its source."""
     package = resources.files("plait_triton_codegen")
     functions = (package.joinpath(name).read_text("utf-8") for name in _FUNCTIONS)
-    return __version__, metadata.version("triton"), *functions
+    return __version__, triton_version(), *functions
 
 
 _FUNCTIONS = ("device.py", "device_sorts.py")

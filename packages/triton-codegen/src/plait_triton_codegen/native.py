@@ -25,6 +25,7 @@ from plait_triton_codegen.machine_code import (
 )
 from plait_triton_codegen.options import TritonOptions
 from plait_triton_codegen.stored_program import store_program, target_of
+from plait_triton_codegen.unaligned import UnalignedCalls
 from plait_utils import CacheError, DiskCache, Profile, dataclass, warn_once
 
 _NO_NATIVE_HOST = (
@@ -42,6 +43,8 @@ class NativeHost:
     library: str | None
     """Its key in the cache, where that alone can run it: see `load_stored`."""
     cache_hit: bool
+    unaligned: UnalignedCalls
+    """The calls that Python makes."""
     graphs: DeviceGraphs | None = None
     """Its CUDA graphs, where these are asked for."""
 
@@ -58,10 +61,13 @@ def native_host(
     Raises KernelCompilationError for a kernel that Triton does not take.
     """
 
+    unaligned = UnalignedCalls(program.name)
+
     def in_python(native: Program) -> Callable[..., tuple[object, ...]]:
         from plait_triton_codegen.build import build
 
-        return build(native, options=replace(options, native_host=False), cache=cache)
+        chosen = replace(options, native_host=False, cuda_graphs=False)
+        return unaligned.counted(build(native, options=chosen, cache=cache))
 
     def compiled() -> dict[str, DeviceCode]:
         with timer.phase("triton compile"):
@@ -74,12 +80,16 @@ def native_host(
         kernels = {name: device_kernel(source) for name, source in sources.items()}
         graphs = DeviceGraphs(device, program.name) if options.cuda_graphs else None
         host = build_device_host(
-            program, kernels, compiled, in_python, graphs=graphs, cache=cache, profile=timer
+            *(program, kernels, compiled, in_python),
+            graphs=graphs,
+            check_launches=options.check_launches,
+            cache=cache,
+            profile=timer,
         )
         if host.library is None or graphs is not None:  # what is stored has no graphs
-            return NativeHost(host.run, None, host.cache_hit, graphs)
+            return NativeHost(host.run, None, host.cache_hit, unaligned, graphs)
         stored = store_program(device, host.library, [codes.keys[name] for name in kernels], cache)
-        return NativeHost(host.run, stored, host.cache_hit)
+        return NativeHost(host.run, stored, host.cache_hit, unaligned)
     except KernelCompilationError:
         raise  # from Python it would fail as well
     except _NO_NATIVE_HOST as error:

@@ -45,6 +45,12 @@ class TritonOptions(Settings):
         env="PLAIT_CUDA_GRAPHS",
         in_cache_key=False,
     )
+    check_launches: bool = setting(
+        False,
+        "to find errors of a GPU: wait for it after each kernel and call, so that the error names "
+        "the one that failed and the user's lines; nothing is recorded as a CUDA graph",
+        env="PLAIT_CHECK_LAUNCHES",
+    )
     workers: int = setting(
         -1,
         "how many processes compile kernels side by side; -1 for as many as the process may use "

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 import torch
 
 from plait_triton_codegen.errors import TritonDeviceError
 from plait_triton_codegen.machine_code import device_code
+from plait_triton_codegen.versions import triton_version
 from plait_utils import DiskCache, stable_hash
 
 if TYPE_CHECKING:
@@ -91,5 +91,5 @@ def _facts(device: int) -> dict[str, str]:
         "its capability": f"{found.major}.{found.minor}",
         "its number of processors": str(found.multi_processor_count),
         "the driver's CUDA version": str(_driver_version()),
-        "Triton": metadata.version("triton"),
+        "Triton": triton_version(),
     }

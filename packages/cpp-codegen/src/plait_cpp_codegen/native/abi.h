@@ -68,13 +68,15 @@ struct Api {
   void (*close_report)(const Api* api, int64_t* report, void* stream, int code);
   // The seed and the offset of the GPU's default generator, which it moves on by `count`, as a call gives them on the device.
   int (*reserve)(const Api* api, const ExternCall* call, int64_t count, void* const* data, const Place* place, void* stream);
+  // Waits for all that was launched, in programs that say so; `what` is named by the error of what has failed.
+  int (*finish)(const Api* api, const char* what, void* stream);
   void* gpu;                       // the runtime's
   void* recording;                 // while a program is recorded: what is kept of it
 };
 // How many arguments of 8 bytes a kernel of a GPU is given, the first of which are pointers to buffers.
 struct DeviceKernel { int32_t arguments, pointers; };
 // What `plait_run` and the functions above return, beside 0; the first two are of kernels.
-enum : int { INDEX_OUT_OF_RANGE = 1, DIVISION_BY_ZERO, OUT_OF_MEMORY, PYTHON_ERROR };
+enum : int { INDEX_OUT_OF_RANGE = 1, DIVISION_BY_ZERO, OUT_OF_MEMORY, PYTHON_ERROR, NO_MEMORY_FOR_OUTPUT };
 // From this bit on, `plait_run` says how many calls had drawn random numbers when it failed.
 enum : int { DRAWN = 8 };
 

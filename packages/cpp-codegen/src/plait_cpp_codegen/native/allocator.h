@@ -95,13 +95,13 @@ bool keep(void* data) {
 #endif
 #ifdef CHECKED
 // Under AddressSanitizer each block is malloc's own: what lies around it is watched, and it itself once it is freed.
-void* allocate(int64_t bytes) {
+void* new_block(int64_t bytes) {
   void* made = nullptr;
   return posix_memalign(&made, ALIGNMENT, bytes > 0 ? bytes : 1) ? nullptr : made;
 }
 void release(void* data) { free(data); }
 #else
-void* allocate(int64_t bytes) {
+void* new_block(int64_t bytes) {
   int64_t rounded, bucket = bucket_of(bytes, &rounded);
   bool huge = rounded >= HUGE_FROM;
   void* smaller = nullptr;
@@ -139,4 +139,13 @@ int64_t trim() {
   for (int64_t bucket = 0; bucket < BUCKETS; ++bucket)
     while (void* block = take(bucket)) free_block(block);
   return freed;
+}
+// How much memory the last request of this thread that got none was for.
+thread_local int64_t wanted_bytes = 0;
+// What is kept for reuse is given back before a request gets nothing.
+void* allocate(int64_t bytes) {
+  void* made = new_block(bytes);
+  if (!made && trim()) made = new_block(bytes);
+  if (!made) wanted_bytes = bytes;
+  return made;
 }

@@ -1,6 +1,9 @@
 // External calls: torch's C functions, its dispatcher, and Python where these do not reach.
 void* torch_library = nullptr;
 DLExchange* exchange = nullptr;
+PyObject* out_of_memory = nullptr;  // the errors of memory, and of GPUs that cannot be used any more
+PyObject* device_failed = nullptr;
+const char* earlier_error = "";     // what is said where that may be of a kernel that ran before
 int (*torch_parallel_for)(int64_t, int64_t, int64_t, void (*)(int64_t, int64_t, void*), void*);
 int (*create_tensor)(void*, int64_t, const int64_t*, const int64_t*, int64_t, int32_t, int32_t, int32_t, void**);
 int (*create_owning_tensor)(void*, int64_t, const int64_t*, const int64_t*, int64_t, int32_t, int32_t, int32_t, void**, int32_t, const uint8_t*, int64_t, void (*)(void*, void*), void*);
@@ -81,6 +84,18 @@ template <class... Parts> int python_error(PyObject* kind, const char* format, P
   return PYTHON_ERROR;
 }
 
+// Bytes that a tensor's elements reach over.
+int64_t bytes_of(const TensorSpec& spec) {
+  int64_t last = 0;
+  for (int i = 0; i < spec.rank; ++i) { if (!spec.sizes[i]) return 0; last += (spec.sizes[i] - 1) * spec.strides[i]; }
+  return (last + 1) * (spec.bits / 8);
+}
+// A new tensor of torch's.
+int new_tensor(const TensorSpec& spec, void** tensor) {
+  if (!empty_strided(spec.rank, spec.sizes, spec.strides, spec.scalar_type, type_of(spec), index_of(spec), tensor)) return 0;
+  wanted_bytes = bytes_of(spec);
+  return OUT_OF_MEMORY;
+}
 bool is_empty(const TensorSpec& spec) {
   for (int i = 0; i < spec.rank; ++i) if (!spec.sizes[i]) return true;
   return false;
@@ -106,10 +121,11 @@ bool inspect(void* tensor, const TensorSpec& spec, const ExternCall& call, void*
   *as_planned = is_empty(spec) || (same && place && is_aligned(place, spec));
   return true;
 }
-// A tensor of the planned layout with the elements of `tensor`; 0 on failure.
-void* copy_as_planned(void* tensor, const TensorSpec& spec) {
+constexpr int NOT_AS_PLANNED = -1;
+// Makes a tensor of the planned layout with the elements of `tensor`.
+int copy_as_planned(void* tensor, const TensorSpec& spec, void** made) {
   void* planned = nullptr;
-  if (empty_strided(spec.rank, spec.sizes, spec.strides, spec.scalar_type, type_of(spec), index_of(spec), &planned)) return nullptr;
+  if (int code = new_tensor(spec, &planned)) return code;
   bool repeats = false;
   int64_t* sizes = (int64_t*)__builtin_alloca(sizeof(int64_t) * (spec.rank + 1));
   for (int i = 0; i < spec.rank; ++i) { bool once = !spec.strides[i] && spec.sizes[i]; sizes[i] = once ? 1 : spec.sizes[i]; repeats |= once; }
@@ -123,28 +139,30 @@ void* copy_as_planned(void* tensor, const TensorSpec& spec) {
       copied = !copy_tensor(to, from, 0);
     drop_tensor(from); drop_tensor(to);
   }
-  if (!copied) { drop_tensor(planned); return nullptr; }
-  return planned;
+  if (!copied) { drop_tensor(planned); return NOT_AS_PLANNED; }
+  *made = planned;
+  return 0;
 }
-bool adopt_one(void* tensor, const TensorSpec& spec, const ExternCall& call, void* const* data, const Place& to) {
+int adopt_one(void* tensor, const TensorSpec& spec, const ExternCall& call, void* const* data, const Place& to) {
   bool as_planned;
-  if (!tensor || !inspect(tensor, spec, call, data, &as_planned)) { drop_tensor(tensor); return false; }
+  if (!tensor || !inspect(tensor, spec, call, data, &as_planned)) { drop_tensor(tensor); return NOT_AS_PLANNED; }
   if (!as_planned) {
-    void* planned = copy_as_planned(tensor, spec);
+    void* planned = nullptr;
+    int code = copy_as_planned(tensor, spec, &planned);
     drop_tensor(tensor);
-    if (!planned) return false;
+    if (code) return code;
     tensor = planned;
   }
   *to.owner = tensor;
-  return !get_data(tensor, (void**)to.data);
+  return get_data(tensor, (void**)to.data) ? NOT_AS_PLANNED : 0;
 }
 int adopt(const ExternCall* call, void* const* data, void** results, const Place* places) {
-  bool good = true;
+  int code = 0;
   for (int i = 0; i < call->results; ++i) {
-    if (!good || !places[i].data) drop_tensor(results[i]);
-    else good = adopt_one(results[i], call->result_specs[i], *call, data, places[i]);
+    if (code || !places[i].data) drop_tensor(results[i]);
+    else code = adopt_one(results[i], call->result_specs[i], *call, data, places[i]);
   }
-  if (good) return 0;
+  if (code != NOT_AS_PLANNED) return code;
   return python_error(PyExc_RuntimeError, "%s gave a tensor of another shape or element type than planned", call->name);
 }
 

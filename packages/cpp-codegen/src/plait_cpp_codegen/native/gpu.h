@@ -60,10 +60,19 @@ bool open_driver() {
   *(void**)&current_stream = stream;
   return true;
 }
+// Errors of kernels that have run: the context is lost, and what is called next fails, whoever calls it. Memory that cannot be
+// trusted, addresses that are illegal or not aligned, asserts, instructions, and launches that failed or took too long.
+bool is_lasting(int error) {
+  constexpr int lasting[] = {214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719};
+  for (int each : lasting) if (error == each) return true;
+  return false;
+}
 int driver_error(const char* what, int error) {
   const char* text = nullptr;
   driver.explain(error, &text);
-  return python_error(PyExc_RuntimeError, "%s: %s (CUDA error %d)", what, text ? text : "unknown", error);
+  if (!text) text = "unknown";
+  if (is_lasting(error)) return python_error(device_failed, "%s: %s (CUDA error %d); %s", what, text, error, earlier_error);
+  return python_error(PyExc_RuntimeError, "%s: %s (CUDA error %d)", what, text, error);
 }
 
 // A kernel: a function of its module, the threads of a program, the bytes that these share, and those of memory that it asks for.
@@ -99,8 +108,10 @@ void* stream_of(const Api* api) {
 }
 int empty_on_device(const TensorSpec* spec, void** tensor, char** data) {
   *data = nullptr;
-  if (empty_strided(spec->rank, spec->sizes, spec->strides, spec->scalar_type, type_of(*spec), index_of(*spec), tensor)) return OUT_OF_MEMORY;
-  return get_data(*tensor, (void**)data) ? OUT_OF_MEMORY : 0;
+  if (int code = new_tensor(*spec, tensor)) return code;
+  if (!get_data(*tensor, (void**)data)) return 0;
+  wanted_bytes = bytes_of(*spec);
+  return OUT_OF_MEMORY;
 }
 int output_on_device(const TensorSpec* spec, Output* output, char** data) { return empty_on_device(spec, &output->tensor, data); }
 int view_of(const TensorSpec* spec, int64_t offset, void** tensor) {
@@ -142,6 +153,17 @@ int launch_kernel(const Api* api, int32_t number, int64_t programs, void** argum
 int copy_on_device(const Api*, void* to, const void* from, int64_t bytes, void* stream) {
   int error = bytes > 0 && to != from ? driver.copy(to, from, bytes, stream) : 0;
   return error ? driver_error("a copy", error) : 0;
+}
+// Not while a user's graph is recorded, in which nothing runs.
+int finish_on_device(const Api*, const char* what, void* stream) {
+  int status = 0;
+  int error = driver.capturing(stream, &status);
+  if (!error && status) return 0;
+  if (!error) error = driver.wait(stream);
+  if (!error) return 0;
+  const char* text = nullptr;
+  driver.explain(error, &text);
+  return python_error(is_lasting(error) ? device_failed : PyExc_RuntimeError, "%s failed: %s (CUDA error %d)", what, text ? text : "unknown", error);
 }
 // The state that so many numbers are drawn from, which the generator is moved on by.
 int take_state(const Api* api, int64_t count, int64_t state[2]) {
@@ -217,6 +239,7 @@ void give_device(Api* api) {
   api->stream = stream_of; api->empty = empty_on_device; api->output = output_on_device; api->view = view_of;
   api->launch = launch_kernel; api->copy = copy_on_device; api->reserve = reserve_state;
   api->open_report = open_report; api->mark = mark_report; api->check = check_report; api->close_report = close_report;
+  api->finish = finish_on_device;
 }
 
 void close_gpu(Gpu* gpu) {

@@ -294,7 +294,7 @@ bool captured(const Program& program, Recording* it, Output* made, const char** 
   int failed = graph_driver.end(stream, &it->halves[it->last ? 1 : 0].graph);
   if (code || failed) {
     if (take_error) take_error();  // else the next operator of torch would raise it
-    if (code == OUT_OF_MEMORY) *error = "out of memory";
+    if (code == OUT_OF_MEMORY || code == NO_MEMORY_FOR_OUTPUT) *error = "out of memory";
     else if (!code) driver.explain(failed, error);
     return false;
   }

@@ -4,6 +4,14 @@ struct Program { const Signature* signature; Api api; PyObject* otherwise; Graph
 PyObject* autocast_enabled = nullptr;  // torch's function and context manager
 PyObject* autocast_off = nullptr;
 
+// What a program says that got no memory.
+void tell_memory(const Signature& signature, int code) {
+  const char* use = code == OUT_OF_MEMORY ? "what it computes on the way" : "an output";
+  const long long bytes = wanted_bytes;
+  if (!signature.device) PyErr_Format(out_of_memory, "out of memory on the CPU: a compiled program asked for %lld bytes for %s", bytes, use);
+  else PyErr_Format(out_of_memory, "out of memory on GPU %d: a compiled program asked for %lld bytes for %s", (int)(signature.device - 1), bytes, use);
+}
+
 // A program's calls are below autograd and autocast, which its graph has already gone through.
 struct BelowModes {
   PyObject* guard = nullptr;

@@ -127,7 +127,7 @@ PyObject* call_program(PyObject* self, PyObject* const* arguments, Py_ssize_t co
     const int code = failure & ((1 << DRAWN) - 1);
     if (code == INDEX_OUT_OF_RANGE) PyErr_Format(PyExc_IndexError, "index out of range in self");
     if (code == DIVISION_BY_ZERO) PyErr_Format(PyExc_RuntimeError, "ZeroDivisionError");
-    if (code == OUT_OF_MEMORY) PyErr_Format(PyExc_RuntimeError, "out of memory in a compiled program");
+    if (code == OUT_OF_MEMORY || code == NO_MEMORY_FOR_OUTPUT) tell_memory(signature, code);
     tell_draws(failure >> DRAWN);
     return nullptr;
   }
@@ -193,10 +193,10 @@ void let_results_be_kept() {
   free(block);
 }
 PyObject* set_up(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-  const char* path = count == 8 ? PyUnicode_AsUTF8AndSize(arguments[0], nullptr) : nullptr;
+  const char* path = count == 11 ? PyUnicode_AsUTF8AndSize(arguments[0], nullptr) : nullptr;
   const char* cuda = path ? PyUnicode_AsUTF8AndSize(arguments[4], nullptr) : nullptr;
   const char* driver = cuda ? PyUnicode_AsUTF8AndSize(arguments[6], nullptr) : nullptr;
-  if (!driver) return PyErr_Format(PyExc_TypeError, "set_up takes the path of libtorch_cpu, torch's DLPack exchange table, whether autocast is on, what turns it off, the path of libtorch_cuda, what makes tensors of handles, the name of the CUDA driver's library, and what gives the state of a GPU's generator");
+  if (!driver) return PyErr_Format(PyExc_TypeError, "set_up takes the path of libtorch_cpu, torch's DLPack exchange table, whether autocast is on, what turns it off, the path of libtorch_cuda, what makes tensors of handles, the name of the CUDA driver's library, what gives the state of a GPU's generator, the errors of memory and of devices, and what is said where the latter may be another kernel's");
   exchange = (DLExchange*)PyCapsule_GetPointer(arguments[1], "dlpack_exchange_api");
   if (!exchange) return nullptr;
   if (exchange->version.major != 1 || !exchange->view || !exchange->to_object || !exchange->from_object)
@@ -210,6 +210,11 @@ PyObject* set_up(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   cuda_library = dlopen(cuda, RTLD_NOW | RTLD_NOLOAD);
   Py_IncRef(take_tensors = arguments[5]);
   Py_IncRef(take_numbers = arguments[7]);
+  Py_IncRef(out_of_memory = arguments[8]);
+  Py_IncRef(device_failed = arguments[9]);
+  const char* earlier = PyUnicode_AsUTF8AndSize(arguments[10], nullptr);
+  if (!earlier) return nullptr;
+  earlier_error = strdup(earlier);
   driver_name = strdup(driver);
   let_results_be_kept();
   return none();

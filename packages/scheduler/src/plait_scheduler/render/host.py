@@ -45,27 +45,39 @@ from plait_scheduler.program import (
 from plait_scheduler.render.torch_kernel import RenderedKernel, torch_kernel
 from plait_scheduler.render.values import TORCH_DTYPES
 from plait_scheduler.sizes import extent_of, size_places
+from plait_scheduler.step_names import named
 from plait_utils import dataclass
 
 KernelRenderer: TypeAlias = Callable[[AnyKernel], RenderedKernel]
 HostProgram: TypeAlias = Callable[[Sequence[Tensor]], tuple[object, ...]]
 
-_RESERVED = frozenset({"torch", "host", "arena", "inputs", "run", *keyword.kwlist})
+_RESERVED = frozenset(
+    {"torch", "host", "arena", "inputs", "run", "undo", "waited_for", *keyword.kwlist}
+)
 
 
-def render_python(program: Program, kernel_renderer: KernelRenderer = torch_kernel) -> str:
+def render_python(
+    program: Program,
+    kernel_renderer: KernelRenderer = torch_kernel,
+    *,
+    check_launches: bool = False,
+) -> str:
     """Python source that carries out `program`: a function `run(inputs) -> tuple`.
 
     `kernel_renderer` gives the module-level source of each kernel and the name to call
-    with one tensor for each parameter, then the kernel's sizes.
+    with one tensor for each parameter, then the kernel's sizes. With `check_launches`, GPUs are
+    waited for after each launch, call and copy, whose errors name it and the user's lines.
     """
     rendered = {kernel.name: kernel_renderer(kernel) for kernel in program.kernels}
     imports = dict.fromkeys(line for kernel in rendered.values() for line in kernel.imports)
     head = [f'"""{program.name}: a program scheduled by plait."""', "", *imports]
-    head += ["import torch", "", "from plait_scheduler.host import *", ""]
+    head += ["import torch", "", "from plait_scheduler.host import *"]
+    if check_launches:
+        head.append("from plait_utils.device_errors import waited_for")
+    head.append("")
     kernels = [f"\n{kernel.source}" for kernel in rendered.values()]
     calls = {name: kernel.call for name, kernel in rendered.items()}
-    body = _Host(program, calls, _identifiers(program, calls)).lines()
+    body = _Host(program, calls, _identifiers(program, calls), check_launches).lines()
     return "\n".join([*head, *kernels, "", *body]) + "\n"
 
 
@@ -108,6 +120,7 @@ class _Host:
     program: Program
     calls: dict[str, str]
     names: dict[str, str]
+    check_launches: bool = False
     buffers: dict[str, ProgramBuffer] = field(init=False)
     kernels: dict[str, AnyKernel] = field(init=False)
 
@@ -135,9 +148,31 @@ class _Host:
         if any(isinstance(step, OnError) for step in self.program.steps):
             lines.append("    with undone_on_error() as undo:")
             inner = "        "
+        lines += [f"{inner}{line}" for line in self._waits_before()]
         for step in self.program.steps:
-            lines += [f"{inner}{line}" for line in self._step(step)]
+            lines += [f"{inner}{line}" for line in self._checked(step)]
         return lines
+
+    def _checked(self, step: Step) -> list[str]:
+        """A step, within what waits for GPUs where that is asked for."""
+        lines, what = self._step(step), named(step)
+        if not self._waited_for or what is None:
+            return lines
+        return [f"with {self._waiting(what)}:", *(f"    {line}" for line in lines)]
+
+    def _waits_before(self) -> list[str]:
+        if not self._waited_for:
+            return []
+        return [f"with {self._waiting('what was launched before the program')}:", "    pass"]
+
+    def _waiting(self, what: str) -> str:
+        return f"waited_for({', '.join([repr(what), *map(str, self._waited_for)])})"
+
+    @property
+    def _waited_for(self) -> list[int]:
+        """The GPUs that are waited for."""
+        devices = {each.device for each in self.program.buffers if each.device.type == "cuda"}
+        return sorted({each.index or 0 for each in devices}) if self.check_launches else []
 
     def _written_inputs(self) -> list[str]:
         """The names of inputs that the program writes to."""

@@ -191,7 +191,7 @@ def host_kernel(
         if not options.fallback:
             raise
         get_logger("triton").warning("%s runs as torch operations: %s", kernel.name, error.message)
-        return HostKernel(torch_kernel(kernel), None)
+        return HostKernel(torch_kernel(kernel), None, error.message)
     text = f"{source.text}\n\n{source.launcher}"
     return HostKernel(RenderedKernel(text, f"launch_{source.name}", source.imports), source)
 

@@ -93,3 +93,5 @@ class HostKernel:
     rendered: RenderedKernel
     source: TritonKernelSource | None
     """None where it runs as torch operations."""
+    reason: str | None = None
+    """Why it does, where Triton does not take it."""

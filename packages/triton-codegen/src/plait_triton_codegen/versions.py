@@ -1,0 +1,62 @@
+"""Which Tritons and GPUs there is code for."""
+
+from __future__ import annotations
+
+import re
+from importlib import metadata
+
+from plait_triton_codegen.errors import TritonDeviceError, TritonVersionError
+from plait_utils import warn_once
+
+OLDEST, NEWEST = (3, 6), (3, 9)
+"""The Tritons that plait is tested with."""
+TESTED = "plait is tested with Triton 3.6 to 3.9"
+OLDEST_CAPABILITY = 50
+"""Of a GPU: the assemblers of these Tritons know sm_50 and newer."""
+
+
+def check_triton() -> None:
+    """Warn, once, of a Triton that is newer than those tested. Raises TritonVersionError for one
+    that is older."""
+    version = triton_version()
+    found = numbers_of(version)
+    if found < OLDEST:
+        raise TritonVersionError(
+            f"Triton {version} is too old: {TESTED}", hint="pip install 'triton>=3.6,<3.10'"
+        )
+    if found > NEWEST:
+        advice = f"{TESTED}; if kernels fail: pip install 'triton>=3.6,<3.10'"
+        warn_once("triton", "version", "Triton %s is newer than what is known: %s", version, advice)
+
+
+def check_capability(capability: int) -> None:
+    """Raises TritonDeviceError for a GPU that Triton has no code for.
+
+    Args:
+        capability: such as 90.
+    """
+    if capability < OLDEST_CAPABILITY:
+        raise TritonDeviceError(too_old(capability))
+
+
+def too_old(capability: int) -> str:
+    """What is said of such a GPU."""
+    return (
+        f"Triton compiles for GPUs of compute capability {OLDEST_CAPABILITY / 10} and newer, and "
+        f"this one has {capability / 10}"
+    )
+
+
+def triton_version() -> str:
+    """That of the Triton that is installed, under whatever name."""
+    try:
+        return metadata.version("triton")
+    except metadata.PackageNotFoundError:
+        import triton
+
+        return str(triton.__version__)
+
+
+def numbers_of(version: str) -> tuple[int, ...]:
+    """The first two of a version's numbers."""
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))
