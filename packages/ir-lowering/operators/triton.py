@@ -83,9 +83,11 @@ def judged(program: Program) -> tuple[Outcome, str]:
     except Exception as error:
         return Outcome.WRONG, f"{type(error).__name__}: {error}"[:300]
     # How results are put together is the front end's part.
-    ours, theirs = tree_leaves(got), tree_leaves(wanted)
-    if made.calls:
-        ours = list(map(_laid_out, ours, theirs))
+    theirs = tree_leaves(wanted)
+    ours = [
+        _as_of_a_cpu(one, other, laid_out=bool(made.calls))
+        for one, other in zip(tree_leaves(got), theirs, strict=True)
+    ]
     wrong = difference(program, ours, theirs)
     if wrong is not None:
         return Outcome.WRONG, wrong
@@ -121,12 +123,15 @@ def interpreted(made: ForGpu, inputs: Sequence[Tensor]) -> object:
     return wrap_runtime(made.graph, built.run)(*inputs)
 
 
-def _laid_out(one: Any, other: Any) -> Any:
-    """A result with the strides of eager's: what operators of a GPU's libraries give lies otherwise
-    in memory than what those of a CPU's do."""
-    if not isinstance(one, Tensor) or one.stride() == other.stride():
+def _as_of_a_cpu(one: Any, other: Any, *, laid_out: bool) -> Any:
+    """A result as eager gives it on a CPU, where torch's kernels of GPUs give it otherwise: in
+    another type of floats, as statistics of norms, or, where libraries are called, otherwise in
+    memory."""
+    if not isinstance(one, Tensor) or not isinstance(other, Tensor) or one.shape != other.shape:
         return one
-    return torch.empty_like(other, dtype=one.dtype).copy_(one) if one.shape == other.shape else one
+    if one.dtype.is_floating_point and other.dtype.is_floating_point:
+        one = one.to(other.dtype)
+    return torch.empty_like(other, dtype=one.dtype).copy_(one) if laid_out else one
 
 
 def _captured(program: Program) -> fx.GraphModule:

@@ -107,16 +107,20 @@ class AttentionWriter(PairWriter):
     def _softmax(self) -> list[str]:
         """The exponentials of a block's scores below the largest so far, and their sums.
 
-        Where all scores so far are -inf, exponentials are those below 0, and so 0.
+        Where all scores so far are -inf, exponentials are those below 0, and so 0. A score may be
+        as low as floats go where a mask says so: it is subtracted before it is multiplied, so that
+        equal ones weigh the same. Products alone are multiplied and added at once.
         """
         n = self.names
         factor = repr(self.score.factor * _LOG2_E)
+        below = f"({n['score']} - {n['below']}) * {factor}"
+        if self.score.is_product:
+            below = f"tl.fma({n['score']}, {factor}, {n['below']} * -{factor})"
         return [
             f"{n['next']} = tl.maximum({n['most']}, tl.max({n['score']}, 1, keep_dims=True))",
-            f"{n['below']} = tl.where({n['next']} == {_MOST_NEGATIVE}, 0.0, {n['next']}) "
-            f"* -{factor}",
-            f"{n['scale']} = tl.exp2(tl.fma({n['most']}, {factor}, {n['below']}))",
-            f"{n['weights']} = tl.exp2(tl.fma({n['score']}, {factor}, {n['below']}))",
+            f"{n['below']} = tl.where({n['next']} == {_MOST_NEGATIVE}, 0.0, {n['next']})",
+            f"{n['scale']} = tl.exp2(({n['most']} - {n['below']}) * {factor})",
+            f"{n['weights']} = tl.exp2({below})",
             f"{n['total']} = {n['total']} * {n['scale']} "
             f"+ tl.sum({n['weights']}, 1, keep_dims=True)",
             f"{n['most']} = {n['next']}",

@@ -39,6 +39,11 @@ class Score:
     capped: tuple[Value, float] | None = None
     """What the hyperbolic tangent that stands for %cap is of: a value, and a number times it."""
 
+    @property
+    def is_product(self) -> bool:
+        """Whether nothing but products, or what bounds them, is under the masks."""
+        return isinstance(self.plain, Local)
+
 
 def scaled_score(score: Value, exact: bool) -> Score:
     """A score with a factor at its root set apart, for the exponentials to multiply by, and what is
