@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 import nox
@@ -69,6 +70,34 @@ for _name, _folder in NAMES.items():
     add_package_sessions(_name, _folder)
 
 
+def add_triton_session(version: str) -> None:
+    @nox.session(name=f"triton-{version}")
+    def other_triton(session: nox.Session) -> None:
+        """The default tests of kernels, and what they are compiled to, with this Triton."""
+        install(session, "pytest", "pytest-xdist", "hypothesis", *(str(path) for path in FOLDERS))
+        session.install(f"triton=={version}.*")  # the constraints name another
+        tests = NAMES["triton-codegen"] / "tests"
+        compiled = sorted(str(path) for path in tests.glob("test_triton_compile*.py"))
+        session.run("pytest", "-q", "-m", "not slow", str(tests), *session.posargs)
+        session.run("pytest", "-q", "-m", "slow", *compiled, *session.posargs)
+
+
+def add_torch_session(version: str) -> None:
+    @nox.session(name=f"torch-{version}")
+    def other_torch(session: nox.Session) -> None:
+        """The default tests of all packages, with this torch (some gigabytes) and its Triton."""
+        session.install(f"torch=={version}.*", "numpy", "expecttest", "mpmath", "z3-solver")
+        session.install("pytest", "pytest-xdist", "hypothesis", *(str(path) for path in FOLDERS))
+        for folder in FOLDERS:
+            session.run("pytest", "-q", "-m", "not slow", str(folder), *session.posargs)
+
+
+for _version in ("3.6", "3.7", "3.8", "3.9"):
+    add_triton_session(_version)
+for _version in ("2.11", "2.12"):
+    add_torch_session(_version)
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
     """Style, import contracts, changelogs."""
@@ -122,13 +151,13 @@ def gpu(session: nox.Session) -> None:
         session.run("python", "-m", "gpu", *session.posargs)
 
 
-def add_suite(name: str, package: str, module: str, *needs: str) -> None:
+def add_suite(name: str, package: str, module: str, *needs: str, given: Sequence[str] = ()) -> None:
     @nox.session(name=f"{name}-{package}")
     def suite(session: nox.Session) -> None:
         """A long suite of the package, with a printed score."""
         install(session, "hypothesis", *needs, *(str(path) for path in FOLDERS))
         with session.chdir(NAMES[package]):
-            session.run("python", "-m", module, *session.posargs)
+            session.run("python", "-m", module, *given, *session.posargs)
 
 
 add_suite("conformance", "bytecode-tracer", "conformance", "numpy")
@@ -138,7 +167,9 @@ add_suite("programs", "bytecode-tracer", "programs")
 add_suite("gradients", "fx-passes", "gradients", "expecttest", "numpy")
 add_suite("rewrites", "fx-passes", "rewrites", "numpy")
 add_suite("neon", "cpp-codegen", "conformance.neon", "mpmath")
-add_suite("operators", "ir-lowering", "operators", "expecttest", "numpy", "pebble")
+_OPERATORS = ("ir-lowering", "operators", "expecttest", "numpy", "pebble")
+add_suite("operators", *_OPERATORS)
+add_suite("operators-by-triton", *_OPERATORS, given=("--backend", "triton"))
 add_suite("randomgraphs", "ir-lowering", "randomgraphs", "expecttest", "numpy", "pebble")
 add_suite("processes", "meta", "processes")
 add_suite("reliability", "meta", "reliability")

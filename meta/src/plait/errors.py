@@ -20,8 +20,7 @@ class StageError(PlaitError, RuntimeError):
     to native code, whatever the reason: a stage that does not support it, a stage that fails,
     a missing compiler. Raised under `fullgraph=True` for failures that are plait's own.
 
-    Not raised for what is no failure of a stage: graph breaks (`fullgraph=True` is for those),
-    and graphs that need gradients, which run eagerly with a line in the report in this release.
+    Not raised for what is no failure of a stage: graph breaks (`fullgraph=True` is for those).
     """
 
 

@@ -93,6 +93,7 @@ PROGRAMS = {
     "pixel_shuffle": (lambda x: F.pixel_shuffle(x, 2), [(2, 8, 3, 3)]),
     "pixel_shuffle_by_one": (lambda x: F.pixel_shuffle(x, 1), [(2, 8, 3, 3)]),
     "glu": (lambda x: (F.glu(x), F.glu(x, 0)), [(6, 4)]),
+    "log_sigmoid": (lambda x: F.logsigmoid(x), [(3, 4)]),
     "prelu": (lambda x, w: F.prelu(x, w), [(2, 3, 4), (3,)]),
     "group_norm": (lambda x, w, b: F.group_norm(x, 2, w, b), [(2, 4, 3, 3), (4,), (4,)]),
     "group_norm_plain": (lambda x: F.group_norm(x, 4), [(2, 4, 5)]),
@@ -179,6 +180,15 @@ def test_decompositions_have_the_shapes_of_a_gpus_kernels(name, dtype):
         inputs = [torch.empty(shape, device="cuda", dtype=dtype) for shape in shapes]
     graph = to_aten(trace(program), inputs)  # raises where a result's shape or dtype is another
     verify(graph)
+
+
+def test_the_gradient_of_a_log_sigmoid_is_given_nothing_else_on_a_gpu():
+    with FakeTensorMode():
+        grad, x = (torch.empty(3, 4, device="cuda") for _ in range(2))
+    program = lambda grad, x: aten.log_sigmoid_backward(grad, x, x.new_empty(0))
+    graph = to_aten(trace(program), [grad, x])
+    verify(graph)
+    assert not [n for n in graph.graph.nodes if "log_sigmoid" in str(n.target)]
 
 
 @pytest.mark.parametrize("parameter", [torch.float32, torch.bfloat16], ids=str)

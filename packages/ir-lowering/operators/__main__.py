@@ -2,7 +2,7 @@
 
 With `--sizes` each in three sizes through one program, with `--trained` that with gradients, with
 `--errors` what eager refuses, with `--bits` the elementwise ones under `numerics="strict"`, bit by
-bit.
+bit, and with `--backend triton` by the kernels that a GPU would run, in Triton's interpreter.
 """
 
 from __future__ import annotations
@@ -20,13 +20,17 @@ from typing import Any
 import torch
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
-from operators import bits, bits_page, errors, judge, samples, sizes, trained
+from operators import bits, bits_page, errors, judge, samples, sizes, trained, triton
 from operators.score import Outcome, Verdict, report
 
 
 def main() -> int:
     chosen = _parser().parse_args()
     started = time.monotonic()
+    if chosen.way == "triton" and os.environ.get("TRITON_INTERPRET") != "1":
+        # Triton reads it when it is imported, and torch's database has done that already.
+        os.environ["TRITON_INTERPRET"] = "1"
+        os.execv(sys.executable, [sys.executable, "-m", "operators", *sys.argv[1:]])
     torch.set_num_threads(1)
     samples.prepare()
     verdicts = []
@@ -89,7 +93,7 @@ def _results(name: str, kind: str, future: ProcessFuture) -> list[Verdict]:
     return found
 
 
-def _check(only: str | None, place: int, kind: str, count: int, way: str) -> list[Verdict]:
+def _check(only: list[str] | None, place: int, kind: str, count: int, way: str) -> list[Verdict]:
     op, dtype = list(samples.operators(only))[place], getattr(torch, kind)
     if way == "errors":
         return errors.check(op)
@@ -98,14 +102,15 @@ def _check(only: str | None, place: int, kind: str, count: int, way: str) -> lis
     return [_ONE_DTYPE[way].check(op, dtype, count)]
 
 
-_ONE_DTYPE: dict[str, Any] = {"": judge, "sizes": sizes, "trained": trained}
+_ONE_DTYPE: dict[str, Any] = {"": judge, "sizes": sizes, "trained": trained, "triton": triton}
 """What takes an operator in each of its dtypes as a case of its own."""
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m operators", description=__doc__)
     parser.add_argument("--samples", type=int, default=5, help="of each operator and dtype")
-    parser.add_argument(
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument(
         "--sizes",
         dest="way",
         action="store_const",
@@ -113,21 +118,27 @@ def _parser() -> argparse.ArgumentParser:
         default="",
         help="each sample in three sizes through one program",
     )
-    parser.add_argument(
+    ways.add_argument(
         "--trained",
         dest="way",
         action="store_const",
         const="trained",
         help="the same with gradients",
     )
-    parser.add_argument(
+    ways.add_argument(
         "--errors", dest="way", action="store_const", const="errors", help="what eager refuses"
     )
-    parser.add_argument(
+    ways.add_argument(
         "--bits", dest="way", action="store_const", const="bits", help="every bit is eager's"
     )
+    ways.add_argument(
+        "--backend",
+        dest="way",
+        choices=["triton"],
+        help="lowered and scheduled as for a GPU, and run in Triton's interpreter",
+    )
     parser.add_argument("--page", type=Path, help="write what --bits proves to this page")
-    parser.add_argument("--only", help="one operator")
+    parser.add_argument("--only", action="append", help="one operator; all if none is named")
     parser.add_argument("--dtype", action="append", help="float32, ...; all if none is named")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at once")
     parser.add_argument("--limit", type=float, default=300, help="seconds for one program")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,10 +77,12 @@ def name_of(op: Any) -> str:
     return ".".join(filter(None, (op.name, op.variant_test_name)))
 
 
-def operators(only: str | None) -> Iterator[Any]:
-    """The operators that are compared, or those of one name."""
+def operators(only: str | Collection[str] | None) -> Iterator[Any]:
+    """The operators that are compared, or those of some names."""
+    wanted = {only} if isinstance(only, str) else only
     for op in database.op_db:
-        if op.name not in UNDEFINED and only in (None, op.name, name_of(op)):
+        is_wanted = wanted is None or op.name in wanted or name_of(op) in wanted
+        if op.name not in UNDEFINED and is_wanted:
             yield op
 
 

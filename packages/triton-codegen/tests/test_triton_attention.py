@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from triton_attention import SCORES, Case, drawn, eager, kernel_of, program_of
-from triton_checks import DEVICE
+from triton_checks import DEVICE, agrees_with_eager
 
 from plait_ir_lowering import parse_graph, verify
 from plait_scheduler import Program, SchedulerOptions, schedule
 from plait_triton_codegen import Tile, TritonOptions, UnsupportedKernelError, build, render_kernel
+from plait_utils import DiskCache
 
 LIMITS = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
@@ -99,6 +102,19 @@ def test_scores_that_are_not_finite():
     assert found[0, 3].isnan().all()
     assert found[0, 10].isnan().all()  # of two infinities the difference
     assert not found[1].isnan().any()
+
+
+@pytest.mark.parametrize("least", [-1e9, -1e30, torch.finfo(torch.float32).min])
+def test_rows_whose_keys_are_all_as_low_are_the_mean_of_all_values(least: float, tmp_path: Path):
+    def attention(q, k, v, seen):
+        scores = (q @ k.transpose(-1, -2)) * 0.25
+        return torch.where(seen, scores, least).softmax(-1) @ v
+
+    q, k, v = torch.randn(3, 2, 200, 16).unbind()
+    seen = torch.rand(200, 200) < 0.5
+    seen[3], seen[70:140] = False, False
+    made = agrees_with_eager(DiskCache(tmp_path), attention, q, k, v, seen)
+    assert ["attention" in kernel.name for kernel in made.kernels] == [True]
 
 
 def test_large_scores_do_not_overflow():

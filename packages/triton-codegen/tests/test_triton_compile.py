@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import triton_kernels as kernels
-from triton_compiled import SPILLED, compiled, multiplies_on_tensor_cores
+from triton_compiled import compiled, crowding, multiplies_on_tensor_cores, spilling
 from triton_registers import unset_in
 
 from plait_triton_codegen import TritonCodegenError, compile_kernel, render_kernel
@@ -24,9 +24,8 @@ def test_no_kernel_of_the_sample_spills_and_contiguous_accesses_are_16_bytes_wid
 ) -> None:
     sample = compiled("sample", tmp_path)
     assert len(sample) == 86
-    assert {name: k["spills"] for name, k in sample.items() if k["spills"]} == {}
-    crowded = {n: k for n, k in sample.items() if k["registers"] * k["warps"] * 32 > 65536}
-    assert crowded == {}
+    assert spilling(sample, "cuda:90") == {}
+    assert crowding(sample) == {}
     assert {name: k["unset"] for name, k in sample.items() if k["unset"]} == {}
     for name in WIDE:
         assert sample[name]["wide loads"] > 0, name
@@ -55,8 +54,7 @@ def test_registers_that_are_read_unset_are_found() -> None:
 def test_forms_of_products_do_not_spill(tmp_path: Path, target: str) -> None:
     found = compiled("forms", tmp_path, target)
     assert len(found) == {"cuda:80": 5, "cuda:90": 14, "cuda:100": 14}[target]
-    most = SPILLED.get(target, {})
-    assert {n: k["spills"] for n, k in found.items() if k["spills"] > most.get(n, 0)} == {}
+    assert spilling(found, target) == {}
     if target == "cuda:90":
         assert {name: each["unset"] for name, each in found.items() if each["unset"]} == {}
     for name, each in found.items():

@@ -1,21 +1,27 @@
-"""Every operation and reduction compiles for sm_90, for each type that it takes."""
+"""Every operation and reduction compiles for three GPUs, for each type that it takes."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from triton_compiled import compiled
+from triton_compiled import compiled, crowding, spilling
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.parametrize("target", ["cuda:80", "cuda:90", "cuda:100"]),
+]
 
 
-@pytest.mark.slow
-def test_every_operation_compiles(tmp_path: Path) -> None:
-    found = compiled("operations", tmp_path)
+def test_every_operation_compiles(tmp_path: Path, target: str) -> None:
+    found = compiled("operations", tmp_path, target)
     assert {name for name, kernel in found.items() if not kernel["code"]} == set()
+    assert spilling(found, target) == {}
+    assert crowding(found) == {}
 
 
-@pytest.mark.slow
-def test_every_reduction_compiles(tmp_path: Path) -> None:
-    found = compiled("reductions", tmp_path)
+def test_every_reduction_compiles(tmp_path: Path, target: str) -> None:
+    found = compiled("reductions", tmp_path, target)
     # LLVM leaves an unused byte of stack, rounded up to 8, where it packs bools
-    assert {name: k["spills"] for name, k in found.items() if k["spills"] > 8} == {}
+    assert spilling(found, target, usual=8) == {}
+    assert crowding(found) == {}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
-from triton_checks import pointwise, run
+from triton_checks import agrees_with_eager, pointwise, run
 
 from plait_ir_lowering import (
     OPS,
@@ -24,6 +26,7 @@ from plait_ir_lowering import (
 from plait_scheduler import Access, Domain, Kernel, Param, Store
 from plait_triton_codegen import UnsupportedKernelError, render_kernel
 from plait_triton_codegen.kernels.operations import ANY, FLOATS, INTEGERS, OPERATIONS, Kind
+from plait_utils import DiskCache
 from plait_utils.philox import philox
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -290,3 +293,11 @@ def test_what_triton_cannot_express_is_refused() -> None:
     value = Op("complex", parts)
     with pytest.raises(UnsupportedKernelError, match="c64"):
         render_kernel(pointwise(value, [DType.c64], 4))
+
+
+def test_truth_values_of_scalars_are_combined_with_those_of_blocks(tmp_path: Path) -> None:
+    """Which the interpreter would spread as numbers."""
+    x, y = torch.tensor([0.0, 1.0, torch.nan]), torch.tensor(2.0)
+    cache = DiskCache(tmp_path)
+    agrees_with_eager(cache, lambda x, y: (x.logical_and(y), x.logical_xor(y)), x, y)
+    agrees_with_eager(cache, lambda x, y: (x > 0) | (y.logical_not()), x, y)

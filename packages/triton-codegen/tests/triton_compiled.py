@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+from plait_triton_codegen.kernels import COMMON_SHARED_BYTES
 
 HERE = Path(__file__).parent
 
@@ -36,20 +39,67 @@ def multiplies_on_tensor_cores(sample: dict[str, dict[str, int]]) -> None:
 
 
 SPILLED = {
-    # By Triton 3.6; by 3.9 products alone do.
-    "cuda:80": {
-        "attention of documents": 16,
-        "gradients of queries, f32": 8,
-        "gradients of queries, of long rows": 32,
-        "product swiglu": 160,
-        "product shared out": 24,
+    "3.6": {
+        "cuda:80": {
+            "attention of documents": 16,
+            "gradients of queries, f32": 8,
+            "gradients of queries, of long rows": 32,
+            "product swiglu": 136,
+            "product shared out": 24,
+        },
+        "cuda:100": {
+            "attention of documents": 160,
+            "gradients of queries, of long rows": 48,
+            "gradients of shared keys": 16,
+        },
     },
-    "cuda:100": {
-        "attention of documents": 160,
-        "gradients of queries, of long rows": 48,
-        "gradients of shared keys": 16,
+    "3.7": {
+        "cuda:80": {
+            "attention of documents": 16,
+            "gradients of queries, f32": 8,
+            "gradients of queries, of long rows": 32,
+            "product swiglu": 136,
+        },
+        "cuda:90": {"gradients of keys, f32": 8},
+        "cuda:100": {
+            "softmax of long rows": 24,
+            "attention of documents": 32,
+            "gradients of queries, of long rows": 64,
+            "gradients of shared keys": 24,
+        },
+    },
+    "3.8": {
+        "cuda:80": {"attention of documents": 48, "product swiglu": 136},
+        "cuda:100": {"attention of documents": 344},
+    },
+    "3.9": {
+        "cuda:80": {"product swiglu": 136},
+        "cuda:100": {"attention of documents": 144},
     },
 }
-"""Most bytes that kernels spill, where they do: a thread has a whole row of a block of keys there,
-and so all of their documents, in 64 bits; and the sums of two products, for whose factors tensor
-cores of sm_80 take registers; and rows of queries, of the gradients of results and of sums."""
+"""Most bytes that kernels spill, by Triton's version and the GPU, where they do: a thread has a
+whole row of a block of keys there, and so all of their documents, in 64 bits; and the sums of two
+products, for whose factors tensor cores of sm_80 take registers; and rows of queries, of the
+gradients of results and of sums."""
+
+_REGISTERS = 65536
+"""Of a multiprocessor, in 32 bits."""
+
+
+def spilling(found: dict[str, dict[str, int]], target: str, usual: int = 0) -> dict[str, int]:
+    """The kernels that spill more bytes than is known, with how many."""
+    version = ".".join(importlib.metadata.version("triton").split(".")[:2])
+    most = SPILLED.get(version, {}).get(target, {})
+    spilled = {name: each["spills"] for name, each in found.items()}
+    return {name: count for name, count in spilled.items() if count > most.get(name, usual)}
+
+
+def crowding(found: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    """The kernels that take more registers than there are, or more shared memory than all GPUs
+    have."""
+    return {
+        name: each
+        for name, each in found.items()
+        if each["registers"] * each["warps"] * 32 > _REGISTERS
+        or each["shared"] > COMMON_SHARED_BYTES
+    }

@@ -1,7 +1,7 @@
 """The functions of `plait_triton_codegen.device` that need libdevice, for the interpreter.
 
 Triton's interpreter holds tensors as numpy arrays and cannot call libdevice, so torch
-computes these on the same memory.
+computes these on the same memory. Truth values of scalars stay such where they are spread.
 """
 
 # The interpreter's tensors have no Python types.
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
-from triton.runtime.interpreter import TensorHandle
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 __all__ = [
     "acos",
@@ -105,3 +105,17 @@ fmod = _elementwise(torch.fmod)
 fast_exp = _elementwise(torch.exp)
 fast_reciprocal = _elementwise(torch.reciprocal)
 fast_divide = _elementwise(torch.true_divide)
+
+
+_plain_splat = InterpreterBuilder.create_splat
+
+
+def _splat(self, block, scalar):
+    """A block of one scalar. The interpreter's handle of what a comparison gives has the type of
+    what was compared, in which Triton 3.6 to 3.9 spread it: floats, which `&` does not take."""
+    if np.asarray(scalar.data).dtype == np.bool_:
+        return TensorHandle(np.full(block.shape, scalar.data), tl.int1)
+    return _plain_splat(self, block, scalar)
+
+
+InterpreterBuilder.create_splat = _splat

@@ -53,8 +53,9 @@ def softplus_backward(grad: Tensor, x: Tensor, beta: float, threshold: float) ->
 
 
 def log_sigmoid_backward(grad: Tensor, x: Tensor, buffer: Tensor) -> Tensor:
-    """The buffer holds ``exp(-|x|)``."""
-    share = buffer / (buffer + 1)
+    """The buffer holds ``exp(-|x|)``, and on GPUs nothing."""
+    power = torch.exp(-torch.abs(x)) if x.device.type == "cuda" else buffer
+    share = power / (power + 1)
     return grad * torch.where(x < 0, 1 - share, share)
 
 

@@ -46,9 +46,10 @@ def mish(x: Tensor) -> Tensor:
 
 
 def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The second result is what eager's backward wants: ``exp(-|x|)``."""
-    buffer = torch.exp(-torch.abs(x))
-    return torch.clamp_max(x, 0) - torch.log1p(buffer), buffer
+    """The second result is what eager's backward wants: ``exp(-|x|)``, and on GPUs nothing."""
+    power = torch.exp(-torch.abs(x))
+    kept = x.new_empty(0) if x.device.type == "cuda" else power
+    return torch.clamp_max(x, 0) - torch.log1p(power), kept
 
 
 def threshold(x: Tensor, threshold: float, value: float) -> Tensor:
