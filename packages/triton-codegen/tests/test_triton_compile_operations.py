@@ -16,7 +16,8 @@ pytestmark = [
 def test_every_operation_compiles(tmp_path: Path, target: str) -> None:
     found = compiled("operations", tmp_path, target)
     assert {name for name, kernel in found.items() if not kernel["code"]} == set()
-    assert spilling(found, target) == {}
+    # libdevice's sines of f64 keep an array, by which they reduce large angles
+    assert spilling(found, target, usual=40) == {}
     assert crowding(found) == {}
 
 
