@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -165,7 +166,7 @@ def test_tritons_cache_need_not_be_writable(tmp_path: Path, expected: str, count
 @pytest.mark.parametrize("count", [0, 2])
 def test_a_full_disk_is_an_error_that_names_the_kernel(tmp_path: Path, count: int) -> None:
     first, *_ = _printed(tmp_path, "full_disk", count)
-    assert first.startswith("Triton cannot compile the kernel softmax: ")
+    assert re.match(r"Triton cannot compile the kernel (softmax|k\d+): ", first)
     assert "No usable temporary directory" in first
 
 

@@ -39,6 +39,8 @@ SCORES = {
 }
 """By name, over batches, heads, queries and keys."""
 OF_DATA = ("document", "lengths")
+OF_NUMBERS = ("low", "lowest first", "lowest added")
+"""Those that hide keys by a number: one logarithm of a row says nothing of its other keys."""
 
 
 @dataclass(frozen=True)
