@@ -33,15 +33,15 @@ class Limits:
     """How many elements are taken of rows of how many, and of blocks of longer rows."""
     alone: int
     """Elements of rows of which one is taken, wherever it is."""
-    blocks: int
-    """Elements of all rows together that are taken from block by block."""
+    blocks: tuple[tuple[int, int], ...]
+    """How many elements are taken block by block of how many of all rows together."""
 
 
 LIMITS: Mapping[int, Limits] = MappingProxyType(
     {
-        4: Limits(1024, ((8, 4096), (64, 2048)), 512, 1 << 20),
-        8: Limits(512, ((8, 4096), (64, 2048)), 512, 1 << 20),
-        12: Limits(256, ((8, 2048), (64, 1024)), 128, 1 << 18),
+        4: Limits(1024, ((8, 4096), (64, 2048)), 512, ((8, 1 << 22), (64, 1 << 20))),
+        8: Limits(512, ((8, 4096), (64, 2048)), 512, ((8, 1 << 22), (64, 1 << 20))),
+        12: Limits(256, ((8, 2048), (64, 1024)), 128, ((8, 1 << 22), (64, 1 << 19))),
     }
 )
 """By the bytes of a key, the sizes up to which an H200 takes less time than by ATen, of 64 to
@@ -51,8 +51,8 @@ shorter rows 2 to 18 times; the largest 64 of 2048: 1.1 times and more. Rows of 
 one program holds in registers. Keys of 12 bytes, of elements of 64 bits: 3 to 16 times less of 64
 to 256 elements, of 512 as much; the largest 8 of 2048 and 64 of 1024: 2 times less and more. One
 element, which ATen finds without sorting: 1.1 to 8 times less up to these sizes, of 256 elements of
-64 bits 0.8 times. Blocks: of 1 to 6 rows of 152064 the largest 50 in a third to two thirds of the
-time, of 16 rows as much."""
+64 bits 0.8 times. Blocks: the largest 50 of a row of 152064 in a third to two thirds of the time,
+of 16 such rows in as much; the largest 8 of these in half of it."""
 LONGEST = 4096
 """Keys of a row that one program takes the least from."""
 
@@ -209,7 +209,8 @@ def obstacle_to_blocks(
         return found
     if not all(extent.is_constant for extent in shape):
         return f"{found}; how many rows there are is not known before the program runs"
-    total, most = prod(extent.as_int() for extent in shape), _limits(keys).blocks
+    total = prod(extent.as_int() for extent in shape)
+    most = next(most for count, most in _limits(keys).blocks if kept <= count)
     if not total or total > most:
         return f"{found}; and {total} elements are more than the {most} that blocks are made of"
     return None
