@@ -21,6 +21,8 @@ from benchmarks.workloads import Workload
 ROOT = Path(__file__).resolve().parent.parent
 LAYERS = (1, 8, 32)
 _TIMEOUT_SECONDS = 900
+_WARM_STARTS = 3
+"""Processes whose median is told: a warm start takes no longer than what else a machine does."""
 
 
 def run_workload(
@@ -36,12 +38,20 @@ def run_workload(
             # Eager has no caches: one process tells its memory.
             for kind in ("warm",) if system == "eager" else ("cold", "warm"):
                 words = ["first-call", "--workload", workload.name, "--systems", system]
-                results[system][kind] = _measure(words, environment)
+                times = _WARM_STARTS if kind == "warm" and system != "eager" else 1
+                runs = [_measure(words, environment) for _ in range(times)]
+                results[system][kind] = _median_run(runs)
         words = ["steady", "--workload", workload.name, "--systems", ",".join(systems)]
         together = _measure([*words, "--seconds", str(seconds)], environment)
     for system in systems:
         results[system]["steady"] = together.get(system, together)
     return results
+
+
+def _median_run(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The run whose first call took the median of seconds; a failure, if there is one."""
+    failed = [run for run in runs if "compile_s" not in run]
+    return failed[0] if failed else sorted(runs, key=lambda run: run["compile_s"])[len(runs) // 2]
 
 
 def run_overhead(what: str, systems: Sequence[str], seconds: float) -> dict[str, Any]:
