@@ -195,3 +195,19 @@ def test_the_second_word_counts_where_the_first_are_equal():
 def test_broken_sorts_are_refused(old, new, reason):
     with pytest.raises(LoopIRError, match=reason):
         verify(parse_graph(SOUND.replace(old, new, 1)))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "length"),
+    [
+        (torch.float64, 2**30 + 1),
+        (torch.float32, 2**31 + 1),
+        (torch.int64, 2**31 + 1),
+        (torch.int32, 2**32 + 1),
+    ],
+)
+def test_rows_whose_positions_take_more_than_a_word_are_calls(dtype, length):
+    with FakeTensorMode():
+        x = torch.empty(length, dtype=dtype)
+    for program in (lambda x: x.sort(), lambda x: x.topk(5), lambda x: x.kthvalue(3)):
+        assert external_ops(gpu_graph(program, x))

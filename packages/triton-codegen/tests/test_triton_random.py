@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from triton_checks import DEVICE, gpu_program
+from triton_checks import DEVICE, gpu_program, reference, run
 
+from plait_scheduler import parse_kernel
 from plait_triton_codegen import build, render_kernel
 from plait_utils import DiskCache
 from plait_utils.counters import BITS, NORMAL, UNIFORM
@@ -130,3 +131,24 @@ def test_masks_that_are_kept_take_no_precision_of_what_is_beside_them(wide: bool
 
     (kernel,) = gpu_program(program, STATE, torch.randn(64, 64, dtype=torch.bfloat16)).kernels
     assert ("tl.erf" in render_kernel(kernel).text) == wide
+
+
+NAMED = """\
+kernel draw(p0: read i64[64], p1: write i64[64], p2: write i64[64])
+  for i0: 64
+    outer t0 = index(i0)
+    outer store p1[i0] = %t0
+    outer store p2[i0] = philox(p0[0], i64(0), %t0, index(i0 % 4))
+"""
+KEYED = """\
+kernel draw(p0: read i64[64], p2: write i64[64])
+  for i0: 64
+    outer store p2[i0] = philox(p0[i0 // 4], i64(0), index(i0 // 4), index(i0 % 4))
+"""
+
+
+@pytest.mark.parametrize("text", [NAMED, KEYED], ids=["named", "keys"])
+def test_neighbours_that_have_counters_or_keys_of_their_own_share_nothing(text: str) -> None:
+    kernel, keys = parse_kernel(text), torch.arange(64)
+    for one, other in zip(run(kernel, keys), reference(kernel, keys), strict=True):
+        assert torch.equal(one, other)

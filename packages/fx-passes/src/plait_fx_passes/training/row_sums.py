@@ -19,7 +19,8 @@ aten = torch.ops.aten
 Call = Callable[..., fx.Node]
 
 _VIEWS = (aten.view.default, aten.expand.default, aten._to_copy.default, aten.tanh.default)
-_SCALINGS = (aten.mul.Tensor, aten.div.Tensor, aten.mul.Scalar, aten.div.Scalar)
+_MOST = 16.0
+"""What scores may be multiplied by and still are as large as products."""
 
 
 def row_sums(
@@ -56,20 +57,17 @@ def _keeps_size(node: fx.Node) -> bool:
     """Whether a step from products to scores gives what is as large, in all that is not -inf."""
     if node.target in _VIEWS:
         return True
-    if node.target in _SCALINGS:
-        return any(_is_number(each) for each in node.args[:2])
+    if node.target in (aten.mul.Tensor, aten.mul.Scalar):
+        return any(abs(_number(each)) <= _MOST for each in node.args[:2])
+    if node.target in (aten.div.Tensor, aten.div.Scalar):
+        return 1 / _MOST <= abs(_number(node.args[1])) < math.inf
     if node.target is aten.where.self:
-        return any(_is_full(each, -math.inf) for each in node.args[1:])
+        return any(_number(each) == -math.inf for each in node.args[1:])
     return False
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) or (isinstance(value, fx.Node) and _full(value))
-
-
-def _full(node: fx.Node) -> bool:
-    return node.target is aten.full.default
-
-
-def _is_full(value: object, number: float) -> bool:
-    return isinstance(value, fx.Node) and _full(value) and bool(value.args[1] == number)
+def _number(value: object) -> float:
+    """A number, or that of a tensor that is full of it; NaN for anything else."""
+    if isinstance(value, fx.Node) and value.target is aten.full.default:
+        value = value.args[1]
+    return float(value) if isinstance(value, int | float) else math.nan

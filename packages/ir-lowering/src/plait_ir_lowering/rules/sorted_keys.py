@@ -132,7 +132,8 @@ class Keys:
 
 
 def keys_of(element: DType, length: int, *, descending: bool) -> Keys | None:
-    """Keys for rows of so many elements; None where there are none, of complex numbers."""
+    """Keys for rows of so many elements; None where there are none: of complex numbers, or where
+    positions take more than a word of 32 bits."""
     if element not in _BITS:
         return None
     position_bits = max(length - 1, 0).bit_length()
@@ -140,5 +141,7 @@ def keys_of(element: DType, length: int, *, descending: bool) -> Keys | None:
     needed = _BITS[element] + low_bits
     dtypes: tuple[DType, ...] = (DType.i32 if needed <= 32 else DType.i64,)
     if needed > 64:
-        dtypes = (DType.i64, DType.i32 if low_bits < 32 else DType.i64)
+        if low_bits >= 32:
+            return None
+        dtypes = (DType.i64, DType.i32)
     return Keys(element, dtypes, position_bits, descending)

@@ -183,7 +183,7 @@ def obstacle(
     length = shape[along].as_int()
     keys = keys_of(element, length, descending=False)
     if keys is None or not length or kept == 0:
-        return f"{length} elements of {element} have no order to find"
+        return f"{length} elements of {element} have no keys to sort by"
     limits = _limits(keys)
     if alone and length > limits.alone:
         return f"{length} elements of {element} are more than the {limits.alone} that kernels order"

@@ -298,7 +298,10 @@ class ValueWriter:
     def _draws_in_fours(self, op: Op, guard: Term | None) -> bool:
         axis = "x" if self.flat.r is None else self.blocks[-1][0]
         var = self.flat.r if axis == "r" and self.flat.r is not None else self.flat.x
-        subsequence = self._term(op.args[2], guard)
+        key, _, subsequence = (self._term(arg, guard) for arg in op.args[:3])
+        named = (part for part in post_order(op.args) if isinstance(part, Local))
+        if axis in key.axes or any(axis in self.locals[part.name].axes for part in named):
+            return False  # of these it is not known what they are
         return axis in subsequence.axes and in_fours(op, var)
 
     def _operands(
