@@ -142,3 +142,27 @@ def test_threads_that_fail_get_different_numbers(function: Callable[..., Any]) -
     finally:
         sys.setswitchinterval(interval)
     assert len(set(found)) == len(found) > 300
+
+
+def divided(x: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
+    x.add_(1)
+    return (x % by) + torch.rand(2)
+
+
+def picked(x: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
+    x.add_(1)
+    found = torch.rand(3)
+    return found[by + 5]
+
+
+@pytest.mark.usefixtures("company")
+@pytest.mark.parametrize("function", [divided, picked])
+def test_what_is_drawn_again_changes_no_input(function: Callable[..., Any]) -> None:
+    found = []
+    for each in (function, plait.compile(function)):
+        x = torch.tensor([1, 2])
+        torch.manual_seed(5)
+        with pytest.raises((RuntimeError, IndexError)):
+            each(x, torch.tensor([0, 1]))
+        found.append((x.tolist(), x._version, draw().tolist()))
+    assert found[0] == found[1]

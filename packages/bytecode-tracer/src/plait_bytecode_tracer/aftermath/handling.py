@@ -53,7 +53,7 @@ from plait_bytecode_tracer.tensors.ambient import as_they_were, has_failed
 from plait_utils import PlaitError, dataclass, get_logger
 from plait_utils.checks import is_check_failure
 
-_ERRORS_OF_OPERATORS = (RuntimeError, ValueError, TypeError, IndexError)
+_ERRORS_OF_OPERATORS = (RuntimeError, ValueError, TypeError, IndexError, MemoryError)
 _LOST = (
     "Plait: the graph of {name} failed where what it had done cannot be undone ({reason}). What "
     "the call did before this error, beside changes of tensors, is missing, and its handlers did "

@@ -2,10 +2,10 @@
 
 The default generator goes back only where it is in the state that the graph's own draws lead to
 from its state before: else another thread has drawn since, whose numbers would come twice. The
-graph is run once more, in order and on the same inputs, with its draws from a copy. How far it had
-come is told by the node that failed, where it ran as it was captured. A compiled program's error
-may say how many operators had drawn, or up to which node it had run (see `plait_utils.draws`).
-Where nothing is known, it goes back only if nobody has drawn.
+graph is run once more, in order and on the same inputs, or copies of those that it changes, with
+its draws from a copy. How far it had come is told by the node that failed, where it ran as it was
+captured. A compiled program's error may say how many operators had drawn, or up to which node it
+had run (see `plait_utils.draws`). Where nothing is known, it goes back only if nobody has drawn.
 
 What is found is never more than what the graph has drawn. So where the states are the same, nobody
 else has drawn, whatever remains unknown of the graph. A process of one thread needs none of this.
@@ -23,6 +23,7 @@ from torch import fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from plait_bytecode_tracer.aftermath.progress import Progress
+from plait_bytecode_tracer.aftermath.saving import changed_places
 from plait_bytecode_tracer.failing import is_undone
 from plait_bytecode_tracer.rewinding import Run, draws
 from plait_bytecode_tracer.tensors import random_ops
@@ -50,21 +51,26 @@ def state_left(
         (copy.manual_seed if setter in _SEEDING else copy.set_state)(value)
     if run.inputs is None:
         return copy.get_state()
+    changed = {*changed_places(graph)}
+    inputs = [
+        value.detach().clone() if place in changed else value
+        for place, value in enumerate(run.inputs)
+    ]
     redrawing = Redrawing(copy)
     if progress is not None:
         nodes = [*progress.before(), *([progress.node] if stops else ())]
-        _run(nodes, run.inputs, redrawing, lambda: False)
+        _run(nodes, inputs, redrawing, lambda: False)
         return copy.get_state()
     last = last_node(error)
     if last is not None:
         names = [node.name for node in graph.nodes]
-        _run([*graph.nodes][: names.index(last) + 1], run.inputs, redrawing, lambda: False)
+        _run([*graph.nodes][: names.index(last) + 1], inputs, redrawing, lambda: False)
         return copy.get_state()
     count = draws_before(error)
     if not count:
         return copy.get_state()
     states = redrawing.states
-    _run(graph.nodes, run.inputs, redrawing, lambda: len(states) >= count)
+    _run(graph.nodes, inputs, redrawing, lambda: len(states) >= count)
     return states[count - 1] if len(states) >= count else copy.get_state()
 
 
