@@ -52,9 +52,8 @@ def add_package_sessions(name: str, folder: Path) -> None:
     @nox.session(name=f"tests-{name}")
     def tests(session: nox.Session) -> None:
         """The package's tests, with every package installed."""
-        install(
-            session, "pytest", "pytest-xdist", "hypothesis", "mpmath", "expecttest", "z3-solver"
-        )
+        install(session, "pytest", "pytest-xdist", "hypothesis")
+        install(session, "mpmath", "expecttest", "pebble", "z3-solver")
         install(session, *(str(path) for path in FOLDERS))
         session.run("pytest", "-q", str(folder), *session.posargs)
 
@@ -91,8 +90,9 @@ def add_torch_session(version: str) -> None:
     @nox.session(name=f"torch-{version}")
     def other_torch(session: nox.Session) -> None:
         """The default tests of all packages, with this torch (some gigabytes) and its Triton."""
-        session.install(f"torch=={version}.*", OLDER_NUMPY, "expecttest", "mpmath", "z3-solver")
-        session.install("pytest", "pytest-xdist", "hypothesis", *(str(path) for path in FOLDERS))
+        session.install(f"torch=={version}.*", OLDER_NUMPY, "mpmath", "z3-solver", "pebble")
+        session.install("pytest", "pytest-xdist", "hypothesis", "expecttest")
+        session.install(*(str(path) for path in FOLDERS))
         for folder in FOLDERS:
             session.run("pytest", "-q", "-m", "not slow", str(folder), *session.posargs)
 
@@ -150,8 +150,8 @@ def demo(session: nox.Session) -> None:
 @nox.session
 def gpu(session: nox.Session) -> None:
     """The conformance sample, tests and benchmarks on this machine's GPU, with printed scores."""
-    needs = ("pytest", "expecttest", "hypothesis", "mpmath", "numpy", "transformers", "z3-solver")
-    install(session, *needs, *(str(path) for path in FOLDERS))
+    needs = ("pytest", "expecttest", "hypothesis", "mpmath", "pebble", "numpy", "z3-solver")
+    install(session, *needs, "transformers", *(str(path) for path in FOLDERS))
     with session.chdir(NAMES["meta"]):
         session.run("python", "-m", "gpu", *session.posargs)
 

@@ -31,7 +31,7 @@ CONSTRAINTS = ROOT / "constraints.txt"
 OLDEST, NEWEST = (3, 11), (3, 13)
 BUILD_TOOLS = ("hatchling", "editables")
 TOOLS = (
-    *("pytest", "pytest-xdist", "hypothesis", "mpmath", "expecttest"),
+    *("pytest", "pytest-xdist", "hypothesis", "mpmath", "expecttest", "pebble"),
     *("ruff", "mypy", "import-linter", "nox"),
     *("sphinx", "myst-parser", "furo", "sphinx-copybutton"),
 )
