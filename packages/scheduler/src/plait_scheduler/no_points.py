@@ -114,7 +114,8 @@ def _rewritten(definition: Definition, layouts: Mapping[str, Layout]) -> Iterato
             else replace(definition, body=replace(body, value=value))
         )
     elif isinstance(body, Scatter):
-        yield replace(definition, body=_scatter(body, layouts))
+        scatter = _scatter(body, layouts)
+        yield definition if scatter == body else replace(definition, body=scatter)
     else:
         yield definition
 

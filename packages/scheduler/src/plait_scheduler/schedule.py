@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from dataclasses import replace
+from operator import is_ as is_same
 from typing import TYPE_CHECKING, Any
 
 from plait_ir_lowering import Graph, LoweringError, sorts_that_are_calls
@@ -92,7 +93,10 @@ def plan(
 
 def _without_empty_loops(graph: Graph) -> Graph:
     """`graph` without loops over nothing. Raises LoweringError where what they read has checks."""
-    found = prune(without_empty_loops(graph))
+    found = without_empty_loops(graph)
+    if all(map(is_same, found.definitions, graph.definitions)):
+        return graph
+    found = prune(found)
     for name in checks_lost(graph, found):
         raise LoweringError(f"nothing is read of {name}, which still may raise or have an effect")
     return found

@@ -18,7 +18,7 @@ aten = torch.ops.aten
 
 Call = Callable[..., fx.Node]
 
-_VIEWS = (aten.view.default, aten.expand.default, aten._to_copy.default, aten.tanh.default)
+_KEEPING = (aten.view.default, aten.expand.default, aten._to_copy.default, aten.tanh.default)
 _MOST = 16.0
 """What scores may be multiplied by and still are as large as products."""
 
@@ -55,7 +55,7 @@ def row_sums(
 
 def _keeps_size(node: fx.Node) -> bool:
     """Whether a step from products to scores gives what is as large, in all that is not -inf."""
-    if node.target in _VIEWS:
+    if node.target in _KEEPING:
         return True
     if node.target in (aten.mul.Tensor, aten.mul.Scalar):
         return any(abs(_number(each)) <= _MOST for each in node.args[:2])
