@@ -20,12 +20,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace {
-enum { KERNEL, COPY, OPERATOR = 0 };  // kinds of nodes: an operator of torch is a kernel of its own
+enum { KERNEL, COPY, FILL, OPERATOR = 0 };  // kinds of nodes: an operator of torch is a kernel of its own
 enum { INVALID = 1, NO_CONTEXT = 201, IN_CAPTURE = 900, NOT_IN_CAPTURE = 901, FAILED = 719 };
 using Work = std::function<void()>;
 using Handle = std::shared_ptr<void>;
@@ -45,6 +46,7 @@ const int second_device = default_streams[1].device = 1;
 std::vector<Stream*> streams = {&default_streams[0], &default_streams[1]};
 std::map<std::pair<Stream*, int64_t>, std::vector<void*>> free_memory;
 std::map<void*, size_t> host_memory;
+std::set<void*> on_host;  // where tensors begin that tests say are the CPU's
 int contexts[2];
 int tensors_on = 0;  // a GPU
 thread_local void* context = nullptr;
@@ -156,6 +158,11 @@ EXPORT int cuMemcpyHtoDAsync_v2(void* to, const void* from, size_t bytes, void* 
   CALLED();
   std::vector<char> read((const char*)from, (const char*)from + bytes);
   submit(*stream_at(stream), {COPY, nullptr, 0, {}, [=] { memcpy(to, read.data(), read.size()); }});
+  return 0;
+}
+EXPORT int cuMemsetD32Async(void* to, unsigned word, size_t count, void* stream) {
+  CALLED();
+  submit(*stream_at(stream), {FILL, nullptr, 0, {}, [=] { for (size_t i = 0; i < count; ++i) ((unsigned*)to)[i] = word; }});
   return 0;
 }
 EXPORT int cuStreamSynchronize(void* stream) {
@@ -370,7 +377,7 @@ EXPORT void* mock_exchange(const Exchange* given) {
   made = plain = *given;
   made.view = [](void* object, Tensor* tensor) {
     int error = plain.view(object, tensor);
-    if (!error) tensor->device[0] = 2, tensor->device[1] = tensors_on;
+    if (!error && !on_host.count(tensor->data)) tensor->device[0] = 2, tensor->device[1] = tensors_on;
     return error;
   };
   made.from_object = [](void* object, Managed** managed) {
@@ -387,6 +394,7 @@ EXPORT void* mock_exchange(const Exchange* given) {
 }
 
 // What tests ask and say.
+EXPORT void mock_put_on_host(void* data) { on_host.insert(data); }
 EXPORT void mock_set_lazy(bool value) { lazy = value; }
 EXPORT void mock_set_pooled(bool value) { pooled = value; }
 EXPORT void mock_set_stream(void* stream) { current = stream_at(stream); }

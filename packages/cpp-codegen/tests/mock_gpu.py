@@ -109,12 +109,14 @@ def built(
     """What runs a program.
 
     Args:
-        programs: of each kernel, how many programs it has, and how many places check an index; how
+        programs: of each kernel of the GPU, how many programs it has, and how many places check an index; how
             many are launched at most, and the bytes of memory that each of them asks for.
     """
     program = parse_program(text)
     kernels, codes = {}, {}
     for kernel in program.kernels:
+        if kernel.name not in programs:
+            continue
         extent, checks, most, scratch = (*programs[kernel.name], 0, 0)[:4]
         symbols = tuple(kernel.symbols)
         kernels[kernel.name] = DeviceKernel(((as_index(extent), 1),), symbols, checks, most)
@@ -130,6 +132,17 @@ def built(
         check_launches=check_launches,
     )
     return host.run
+
+
+def on_host(tensor: Tensor) -> Tensor:
+    """A tensor that is the CPU's, for the rest of the process."""
+    _ON_HOST.append(tensor)
+    GPU.mock_put_on_host(ctypes.c_void_p(tensor.data_ptr()))
+    return tensor
+
+
+_ON_HOST: list[Tensor] = []
+"""They stay: what lay where one did would be the CPU's, too."""
 
 
 def wait() -> None:

@@ -2,6 +2,7 @@
 #include <stdint.h>
 #define PROGRAM(name, count) extern "C" const int name##_arguments = count; extern "C" void name(void** a, int64_t at)
 static float* f(void** a, int n) { return *(float**)a[n]; }
+static double* d(void** a, int n) { return *(double**)a[n]; }
 static int64_t* l(void** a, int n) { return *(int64_t**)a[n]; }
 
 PROGRAM(twice, 2) { for (int64_t i = 1024 * at; i < 1024 * (at + 1); ++i) f(a, 1)[i] = 2 * f(a, 0)[i]; }
@@ -26,6 +27,8 @@ PROGRAM(taken, 5) {
   if (row < 0 || row >= size) { report[1] = index; report[2] = size; report[0] = 1; return; }
   for (int64_t i = 0; i < 16; ++i) f(a, 2)[at] += f(a, 0)[16 * row + i];
 }
+// Times a number of the call's, and what the host has in two places.
+PROGRAM(scaled, 4) { for (int64_t i = 0; i < 8; ++i) f(a, 3)[i] = f(a, 0)[i] * (float)*d(a, 1) + f(a, 2)[1]; (void)at; }
 PROGRAM(rows, 2) { for (int64_t i = 0; i < 16; ++i) f(a, 1)[16 * at + i] = f(a, 0)[at]; }
 PROGRAM(same, 2) { for (int64_t i = 0; i < 2; ++i) l(a, 1)[i] = l(a, 0)[i]; (void)at; }
 PROGRAM(both, 3) { for (int64_t i = 0; i < 4; ++i) l(a, 2)[i] = l(a, i / 2)[i % 2]; (void)at; }

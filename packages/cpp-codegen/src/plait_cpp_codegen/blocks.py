@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from plait_ir_lowering import TensorRef
 from plait_scheduler import (
     Allocate,
     ArenaStorage,
     Free,
     Lifetime,
+    OutputStorage,
     PartStorage,
     Program,
     ProgramBuffer,
+    Return,
     SharedStorage,
     plan_arena,
 )
@@ -38,6 +41,20 @@ def large_temporaries(program: Program) -> frozenset[str]:
         if isinstance(each.storage, ArenaStorage)
         and each.nbytes.is_constant
         and each.nbytes.as_int() >= LEAST_BLOCK
+    )
+
+
+def host_temporaries(program: Program) -> frozenset[str]:
+    """The temporaries in the host's memory, of a program on a GPU, whose arena is there."""
+    last = program.steps[-1]
+    outputs = last.outputs if isinstance(last, Return) else ()
+    returned = {out.buffer for out in outputs if isinstance(out, TensorRef)}
+    return frozenset(
+        each.name
+        for each in program.buffers
+        if isinstance(each.storage, ArenaStorage | OutputStorage)
+        and each.device.type == "cpu"
+        and each.name not in returned
     )
 
 

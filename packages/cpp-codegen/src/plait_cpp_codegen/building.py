@@ -19,7 +19,7 @@ from plait_cpp_codegen.external import PythonCalls
 from plait_cpp_codegen.external.encode import NotEncodable, encode_call
 from plait_cpp_codegen.external.shims import shim_of
 from plait_cpp_codegen.host import HostWriter
-from plait_cpp_codegen.kernels import kernel_functions, render_kernel
+from plait_cpp_codegen.kernels import RenderedCppKernel, kernel_functions, render_kernel
 from plait_cpp_codegen.kernels.choices import RULE, Choices
 from plait_cpp_codegen.kernels.types import is_supported
 from plait_cpp_codegen.native_runtime import Runtime, is_preparing, load_runtime
@@ -28,8 +28,16 @@ from plait_cpp_codegen.outputs import split_outputs
 from plait_cpp_codegen.shared_library import load_cached
 from plait_cpp_codegen.toolchain import Toolchain, find_toolchain
 from plait_cpp_codegen.units import Source
-from plait_ir_lowering import DType, post_order
-from plait_scheduler import CallExtern, Kernel, Program, Step, members_of, separated
+from plait_ir_lowering import post_order
+from plait_scheduler import (
+    AnyKernel,
+    CallExtern,
+    Kernel,
+    Program,
+    ProgramBuffer,
+    members_of,
+    separated,
+)
 from plait_utils import CacheError, DiskCache, Profile, dataclass, stable_hash, warn_once
 
 if TYPE_CHECKING:
@@ -87,19 +95,28 @@ def source_of(
 ) -> Source:
     """The C++ of a program by parts, with these choices for kernels by name and the rule's for
     others, its temporaries `apart` or in one arena. Raises UnsupportedProgramError."""
-    chosen = choices or {}
     program, _ = split_outputs(separated(program))
-    own = [kernel for each in program.kernels for kernel in members_of(each)]
+    functions, kernels = cpu_kernels(program.kernels, vector_bytes, choices)
+    host = HostWriter(program, kernels, apart).write()
+    return Source(settings(), functions, host)
+
+
+def cpu_kernels(
+    kernels: Sequence[AnyKernel], vector_bytes: int, choices: Mapping[str, Choices] | None = None
+) -> tuple[tuple[str, ...], dict[str, RenderedCppKernel]]:
+    """The functions of kernels, and by the names of these how they are called. Raises
+    UnsupportedProgramError."""
+    own = [kernel for each in kernels for kernel in members_of(each)]
     _check_types(own)
-    functions, kernels = kernel_functions(
+    chosen = choices or {}
+    functions, rendered = kernel_functions(
         [render_kernel(kernel, vector_bytes, chosen.get(kernel.name, RULE)) for kernel in own]
     )
-    host = HostWriter(program, kernels, apart).write()
-    return Source(_settings(), tuple(functions), host)
+    return tuple(functions), rendered
 
 
 @lru_cache(maxsize=1)
-def _settings() -> str:
+def settings() -> str:
     """What versions of torch do differently: what too large floats of 8 bits become."""
     too_large = torch.tensor(math.inf).to(torch.float8_e4m3fn)
     return f"#define F8E4M3FN_OVERFLOW {too_large.view(torch.uint8).item():#x}u"
@@ -157,8 +174,7 @@ def _build_native(
         run, hit, key = _loaded(program, source, toolchain, cache, meanwhile, ended)
     profile.count("cache hits" if hit else "cache misses")
     _, plan = split_outputs(program)
-    dtypes = {buffer.name: buffer.dtype for buffer in program.buffers}
-    alone = plan is None and not any(is_of_python(step, dtypes) for step in program.steps)
+    alone = plan is None and not calls_python(program)
     around = plan.around(run) if plan else run
     library = key if alone else None
     return Executable(program, source.text, around, cache_hit=hit, library=library, tuned=tuned)
@@ -200,15 +216,19 @@ def _loaded(
     return run, hit, key
 
 
-def is_of_python(step: Step, dtypes: Mapping[str, DType], device: str = "cpu") -> bool:
-    """Whether a step is a call that only Python can make."""
-    if not isinstance(step, CallExtern):
-        return False
-    results = tuple(dtypes[name] for name in step.results if name is not None)
-    if shim_of(step, results, device):
+def calls_python(program: Program) -> bool:
+    """Whether a program makes calls that only Python can make."""
+    buffers = {buffer.name: buffer for buffer in program.buffers}
+    calls = (step for step in program.steps if isinstance(step, CallExtern))
+    return any(is_of_python(call, buffers) for call in calls)
+
+
+def is_of_python(call: CallExtern, buffers: Mapping[str, ProgramBuffer]) -> bool:
+    """Whether only Python can make a call."""
+    if shim_of(call, buffers):
         return False
     try:
-        encode_call(step)
+        encode_call(call)
     except NotEncodable:
         return True
     return False

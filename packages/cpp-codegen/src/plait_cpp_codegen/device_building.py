@@ -9,7 +9,13 @@ from typing import TypeAlias
 
 from torch import Tensor
 
-from plait_cpp_codegen.building import is_of_python, runtime_for, without_comments
+from plait_cpp_codegen.building import (
+    calls_python,
+    cpu_kernels,
+    runtime_for,
+    settings,
+    without_comments,
+)
 from plait_cpp_codegen.device_graphs import DeviceGraphs, buffer_uses, graph_refusal
 from plait_cpp_codegen.device_host import DeviceCode, DeviceHostWriter, DeviceKernel
 from plait_cpp_codegen.errors import UnsupportedProgramError
@@ -20,6 +26,7 @@ from plait_cpp_codegen.shared_library import load_cached
 from plait_cpp_codegen.tables import Tables
 from plait_cpp_codegen.toolchain import find_toolchain
 from plait_cpp_codegen.units import Source
+from plait_ir_lowering import Device
 from plait_scheduler import Program
 from plait_utils import DiskCache, Profile, dataclass, stable_hash
 
@@ -27,11 +34,12 @@ Runner: TypeAlias = Callable[..., tuple[object, ...]]
 
 
 def device_of(program: Program) -> int:
-    """The GPU that all buffers of a program are on. Raises UnsupportedProgramError."""
-    devices = {buffer.device for buffer in program.buffers}
+    """The GPU that a program is on, some of whose buffers may be the CPU's. Raises
+    UnsupportedProgramError."""
+    devices = {buffer.device for buffer in program.buffers} - {Device("cpu")}
     device = devices.pop() if len(devices) == 1 else None
     if device is None or device.type != "cuda":
-        raise UnsupportedProgramError("a program that is not on one GPU alone")
+        raise UnsupportedProgramError("a program that is not on one GPU")
     return device.index or 0
 
 
@@ -42,17 +50,23 @@ def render_device_host(
 
     Raises UnsupportedProgramError.
     """
-    return _rendered(split_outputs(program)[0], kernels, check_launches)
+    return _source(split_outputs(program)[0], kernels, check_launches).text
 
 
-def _rendered(
-    program: Program, kernels: Mapping[str, DeviceKernel], check_launches: bool = False
-) -> str:
+def _source(
+    program: Program,
+    kernels: Mapping[str, DeviceKernel],
+    check_launches: bool = False,
+    vector_bytes: int = 32,
+) -> Source:
+    """The C++, with the kernels that a program has beside `kernels`: those of the CPU."""
+    own = [kernel for kernel in program.kernels if kernel.name not in kernels]
+    functions, on_cpu = cpu_kernels(own, vector_bytes)
     tables = Tables(device_of(program) + 1)
     host = DeviceHostWriter(
-        program, {}, tables=tables, launched=kernels, check_launches=check_launches
+        program, on_cpu, tables=tables, launched=kernels, check_launches=check_launches
     )
-    return Source("", (), host.write()).text
+    return Source(settings() if own else "", functions, host.write())
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +96,7 @@ def build_device_host(
     stream, with memory of torch's allocator.
 
     Args:
-        kernels: by their names in the program, those that it launches.
+        kernels: by their names in the program, those of the GPU. Others run on the CPU.
         codes: gives their machine code; called while the C++ compiler works, if it does.
         otherwise: gives what runs a program on inputs whose memory does not begin at a multiple
             of 16 bytes; asked when the first such come.
@@ -101,8 +115,9 @@ def build_device_host(
     toolchain = find_toolchain(options or CppOptions.from_env())
     with timer.phase("codegen"):
         native, plan = split_outputs(program)
-        text = _rendered(native, kernels, check_launches)
-    key = stable_hash("device program", without_comments(text), toolchain.key)
+        source = _source(native, kernels, check_launches, toolchain.vector_bytes)
+    libraries = toolchain.bare if source.is_bare else ()
+    key = stable_hash("device program", without_comments(source.text), toolchain.key, libraries)
     compiled = once(codes)
     recorded: list[object] = []
 
@@ -120,13 +135,14 @@ def build_device_host(
         run, hit = load_cached(
             store,
             key,
-            lambda output: toolchain.build(text, output, *toolchain.bare, meanwhile=compiled),
+            lambda output: toolchain.build(
+                source.units(), output, *libraries, meanwhile=compiled
+            ),
             "plait_signature",
             load,
         )
     timer.count("cache hits" if hit else "cache misses")
-    dtypes = {buffer.name: buffer.dtype for buffer in program.buffers}
-    alone = plan is None and not any(is_of_python(step, dtypes, "cuda") for step in program.steps)
+    alone = plan is None and not calls_python(program)
     return DeviceHost(plan.around(run) if plan else run, key if alone else None, hit)
 
 

@@ -13,10 +13,9 @@ from types import TracebackType
 
 import torch
 
+from plait_cpp_codegen.building import is_of_python
 from plait_cpp_codegen.device_host import DeviceKernel, InputWrites
-from plait_cpp_codegen.external.encode import NotEncodable, encode_call
 from plait_cpp_codegen.external.schemas import overload_of, reserves, tensors_of
-from plait_cpp_codegen.external.shims import shim_of
 from plait_ir_lowering import TensorRef
 from plait_scheduler import (
     CallExtern,
@@ -128,6 +127,8 @@ class Use(IntEnum):
     """Operators of torch, or copies, too: it lies where it lay, or is copied."""
     WRITING_CALLS = 2
     """An input that these use and something writes to: no copy of it takes its place."""
+    GIVEN = 3
+    """An input in the host's memory, which is copied to the device before each launch."""
 
 
 def buffer_uses(program: Program) -> bytes:
@@ -148,7 +149,8 @@ def buffer_uses(program: Program) -> bytes:
         for name in (program.inputs[position] for position in writes.of(step)):
             if uses[name] != Use.KERNELS:
                 uses[name] = Use.WRITING_CALLS
-    return bytes(uses[memory] for memory in memories)
+    on_host = {name for name in program.inputs if writes.buffers[name].device.type == "cpu"}
+    return bytes(Use.GIVEN if memory in on_host else uses[memory] for memory in memories)
 
 
 def _used(step: CallExtern | CopyBack) -> list[str]:
@@ -163,6 +165,8 @@ def graph_refusal(program: Program, kernels: Mapping[str, DeviceKernel]) -> str 
     writes = InputWrites(program)
     checks = False
     for step in program.steps:
+        if isinstance(step, Launch) and step.kernel not in kernels:
+            return "it computes on the CPU, too"
         if isinstance(step, CallExtern):
             reason = _call_refusal(step, writes.buffers)
             if reason is not None:
@@ -176,14 +180,14 @@ def graph_refusal(program: Program, kernels: Mapping[str, DeviceKernel]) -> str 
 def _call_refusal(call: CallExtern, buffers: Mapping[str, ProgramBuffer]) -> str | None:
     if reserves(call):
         return None
+    made = (name for name in call.results if name is not None)
+    used = (*(ref.buffer for ref in tensors_of(call)), *made)
+    if any(buffers[name].device.type == "cpu" for name in used):
+        return f"{call.op} takes or gives tensors of the CPU"
     if _draws(call):
         return f"{call.op} draws random numbers, of which a graph would repeat the first"
-    dtypes = tuple(buffers[name].dtype for name in call.results if name is not None)
-    try:
-        encode_call(call)
-    except NotEncodable:
-        if shim_of(call, dtypes, "cuda") is None:
-            return f"{call.op} is called from Python"
+    if is_of_python(call, buffers):
+        return f"{call.op} is called from Python"
     return None
 
 

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
-from plait_cpp_codegen.blocks import large_temporaries, memory_of, without
+from plait_cpp_codegen.blocks import host_temporaries, large_temporaries, memory_of, without
 from plait_cpp_codegen.errors import UnsupportedProgramError
+from plait_cpp_codegen.given import Given, given_by_host
 from plait_cpp_codegen.host import HostWriter, comment_of, data_name, owner_name
 from plait_cpp_codegen.kernels.index import c_index
-from plait_cpp_codegen.tables import string
+from plait_cpp_codegen.tables import Described, described, string
 from plait_ir_lowering import DType, IndexExpr, Layout, TensorRef
 from plait_scheduler import (
     Access,
@@ -106,10 +107,11 @@ class InputWrites:
 
 @dataclass(slots=True)
 class DeviceHostWriter(HostWriter):
-    """Writes `plait_run` for a program whose buffers are all on one GPU.
+    """Writes `plait_run` for a program on one GPU, which may compute on the CPU beside it.
 
     Args:
-        launched: its kernels, by their names in the program.
+        kernels: those of the CPU, which run where they are called.
+        launched: those of the GPU, by their names in the program.
         check_launches: wait for the GPU after each launch, call and copy.
     """
 
@@ -120,7 +122,11 @@ class DeviceHostWriter(HostWriter):
     unchecked: bool = False
     """Whether there are launches whose report has not been read."""
     blocks: frozenset[str] = field(init=False)
-    """Temporaries that are allocated where they begin, and given back where they end."""
+    """Temporaries that are allocated where they begin, and given back where they end: large ones,
+    and those in the host's memory."""
+    given: Given = field(init=False)
+    copied: set[str] = field(default_factory=set)
+    """What is computed in the host's memory, and is on the device by now."""
     users: Counter[str] = field(default_factory=Counter)
     """How many buffers that are alive lie in each memory."""
     marked: frozenset[int] = field(init=False)
@@ -132,12 +138,13 @@ class DeviceHostWriter(HostWriter):
     inputs: InputWrites = field(init=False)
 
     def __post_init__(self) -> None:
-        self.blocks = large_temporaries(self.program)
+        self.blocks = large_temporaries(self.program) | host_temporaries(self.program)
         self.program = without(self.program, self.blocks)
         HostWriter.__post_init__(self)
         self.externs.keeps = not self.program.symbols
         self.numbers = {name: number for number, name in enumerate(self.launched)}
         self.inputs = InputWrites(self.program)
+        self.given = given_by_host(self.program, frozenset(self.launched))
         self.marked = frozenset(self._last_checks())
 
     def _kernel_table(self) -> list[str]:
@@ -146,9 +153,11 @@ class DeviceHostWriter(HostWriter):
             f"{{{kernel.arguments_after(params[name])}, {params[name]}}}"
             for name, kernel in self.launched.items()
         ]
-        if not kernels:
-            return []
-        return [f"static const DeviceKernel plait_kernels[] = {{{', '.join(kernels)}}};"]
+        positions = {name: n for n, name in enumerate(self.program.inputs)}
+        lines = self.given.table(positions)
+        if kernels:
+            lines.append(f"static const DeviceKernel plait_kernels[] = {{{', '.join(kernels)}}};")
+        return lines
 
     def _on_device(self) -> str:
         kept = "plait_kept" if self.externs.kept else "0"
@@ -161,11 +170,14 @@ class DeviceHostWriter(HostWriter):
         lines += ["void* nothing = 0; (void)nothing;", "char* arena = 0; void* arena_tensor = 0;"]
         if self.program.arena_nbytes.terms:
             layout = Layout.of([self.program.arena_nbytes], [1])
-            self.tables.define("TensorSpec", "arena_spec", self.tables.spec(DType.u8, layout))
+            spec = self.tables.spec(Described(DType.u8, layout))
+            self.tables.define("TensorSpec", "arena_spec", spec)
             lines.append("if (api.empty(&arena_spec, &arena_tensor, &arena)) return OUT_OF_MEMORY;")
         if self.checks:
             lines.append("int64_t* const report = api.open_report(&api);")
-        return [*lines, *self._pointers(), *self._finished("what was launched before the program")]
+        lines += [*self._pointers(), *self.given.declarations()]
+        lines += self._finished("what was launched before the program")
+        return [*lines, *self.given.start()]
 
     def _start(self, buffer: ProgramBuffer) -> str:
         return "0" if buffer.name in self.blocks else HostWriter._start(self, buffer)
@@ -174,8 +186,12 @@ class DeviceHostWriter(HostWriter):
         blocks = (each.name for each in self.program.buffers if each.name in self.blocks)
         return [*HostWriter._owners(self), *map(owner_name, blocks)]
 
+    def _is_on_host(self, name: str) -> bool:
+        return self._buffer(name).device.type == "cpu"
+
     def _cleanup(self) -> list[str]:
-        lines = [f"api.delete_tensor({owner});" for owner in self._owners()]
+        owners = [*self._owners(), *self.given.owners()]
+        lines = [f"api.delete_tensor({owner});" for owner in owners]
         if self.checks:
             lines.append("api.close_report(&api, report, stream, code);")
         return [*lines, "api.delete_tensor(arena_tensor); (void)error; (void)arena;"]
@@ -204,6 +220,8 @@ class DeviceHostWriter(HostWriter):
                 yield last
                 last = None
             if isinstance(step, Launch):
+                if step.kernel not in self.launched:
+                    continue
                 number += 1
                 last = number if self.launched[step.kernel].checks else last
 
@@ -230,7 +248,8 @@ class DeviceHostWriter(HostWriter):
         if buffer.name in self.blocks:
             spec, data = f"{buffer.name}_spec", data_name(buffer.name)
             layout = Layout.of([buffer.nbytes], [1])
-            self.tables.define("TensorSpec", spec, self.tables.spec(DType.u8, layout))
+            block = Described(DType.u8, layout, self._is_on_host(buffer.name))
+            self.tables.define("TensorSpec", spec, self.tables.spec(block))
             owner = owner_name(buffer.name)
             return [
                 f"if (api.empty(&{spec}, &{owner}, &{data})) {{ code = OUT_OF_MEMORY; goto done; }}"
@@ -241,7 +260,7 @@ class DeviceHostWriter(HostWriter):
         if slot is None or buffer.layout.offset.terms:
             raise UnsupportedProgramError("output memory that is not returned")
         spec = f"{buffer.name}_spec"
-        self.tables.define("TensorSpec", spec, self.tables.spec(buffer.dtype, buffer.layout))
+        self.tables.define("TensorSpec", spec, self.tables.spec(described(buffer)))
         data = data_name(buffer.name)
         return [
             f"if (api.output(&{spec}, &outputs[{slot}], &{data})) "
@@ -249,6 +268,10 @@ class DeviceHostWriter(HostWriter):
         ]
 
     def _copy(self, target: str, source: TensorRef) -> list[str]:
+        if self._is_on_host(target) != self._is_on_host(source.buffer):
+            raise UnsupportedProgramError("a copy between the CPU and a GPU")
+        if self._is_on_host(target):
+            return HostWriter._copy(self, target, source)
         if not is_whole(source, self.buffers, target):
             raise UnsupportedProgramError("a copy into another layout")
         nbytes = c_index(self._buffer(target).nbytes)
@@ -258,7 +281,33 @@ class DeviceHostWriter(HostWriter):
             "if (code) goto done;",
         ]
 
+    def _given(self, launch: Launch) -> list[str]:
+        pointers = HostWriter._given(self, launch)
+        if launch.kernel in self.kernels:
+            return pointers
+        places = [
+            f"{self.given.place(name)} + {at * self._buffer(name).dtype.itemsize}"
+            for name, at in launch.places
+        ]
+        on_host = map(self._is_on_host, launch.buffers)
+        return [
+            place if is_there else pointer
+            for pointer, place, is_there in zip(pointers, places, on_host, strict=True)
+        ]
+
+    def _given_before(self, launch: Launch) -> list[str]:
+        """What copies to the device what a kernel is the first to read of what was computed on the
+        CPU."""
+        lines: list[str] = []
+        for name in launch.buffers:
+            if name in self.given.computed and name not in self.copied:
+                self.copied.add(name)
+                lines += self.given.before(name)
+        return lines
+
     def _launch(self, launch: Launch) -> list[str]:
+        if launch.kernel in self.kernels:
+            return HostWriter._launch(self, launch)
         kernel = self.launched[launch.kernel]
         number = self.numbers[launch.kernel]
         programs = " * ".join(
@@ -283,6 +332,7 @@ class DeviceHostWriter(HostWriter):
         launch_number, self.launches = self.launches, self.launches + 1
         marks = ["code = api.mark(&api, report, stream);", "if (code) goto done;"]
         return [
+            *self._given_before(launch),
             f"// {comment_of(launch.origin)}",
             f"{{ {' '.join(values)} void* arguments[] = {{{', '.join(passed)}}};",
             f"  {{ {sizes}code = api.launch(&api, {number}, {programs}, arguments, stream); }} }}",
@@ -299,7 +349,7 @@ class DeviceHostWriter(HostWriter):
             if out.view in (None, buffer.layout):
                 continue
             spec = f"output{number}_spec"
-            self.tables.define("TensorSpec", spec, self.tables.spec(buffer.dtype, out.view))
+            self.tables.define("TensorSpec", spec, self.tables.spec(described(buffer, out.view)))
             tensor, offset = f"&outputs[{number}].tensor", c_index(out.view.offset)
             lines += [f"code = api.view(&{spec}, {offset}, {tensor});", "if (code) goto done;"]
         return lines

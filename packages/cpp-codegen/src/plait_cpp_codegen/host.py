@@ -9,8 +9,8 @@ from plait_cpp_codegen.errors import UnsupportedProgramError
 from plait_cpp_codegen.external import ExternWriter
 from plait_cpp_codegen.kernels import RenderedCppKernel
 from plait_cpp_codegen.kernels.index import c_index
-from plait_cpp_codegen.tables import Tables
-from plait_ir_lowering import DType, Layout, Origin, TensorRef
+from plait_cpp_codegen.tables import Described, Tables, described
+from plait_ir_lowering import Layout, Origin, TensorRef
 from plait_scheduler import (
     Allocate,
     ArenaStorage,
@@ -58,7 +58,7 @@ class HostWriter:
     def __post_init__(self) -> None:
         self.buffers = {buffer.name: buffer for buffer in self.program.buffers}
         symbols = len(self.program.symbols)
-        self.externs = ExternWriter(self.tables, self._buffer, self._place, symbols)
+        self.externs = ExternWriter(self.tables, self.buffers, self._place, symbols)
 
     def write(self) -> str:
         """The host part of the source. Raises UnsupportedProgramError."""
@@ -318,7 +318,7 @@ class HostWriter:
                 lines.append(f"outputs[{position}].data = {data_name(out.buffer)} + {offset};")
         return lines
 
-    def _open_signature(self, tensors: Sequence[tuple[DType, Layout]]) -> tuple[str, list[str]]:
+    def _open_signature(self, tensors: Sequence[Described]) -> tuple[str, list[str]]:
         """Of the signature, how sizes are found when the program runs and what follows from them;
         and what it names."""
         if not self.program.symbols:
@@ -331,7 +331,8 @@ class HostWriter:
         table = ", ".join(
             f"{{{each.input}, {each.dim}, {int(each.is_stride)}}}" for each in places.values()
         )
-        numbers = [n for _, each in tensors for n in (*each.size, *each.stride)]
+        layouts = [each.layout for each in tensors]
+        numbers = [n for each in layouts for n in (*each.size, *each.stride)]
         lines = [
             f"static const SizePlace plait_size_places[] = {{{table}}};",
             "static void plait_describe(const int64_t* n, int64_t* numbers) {",
@@ -344,26 +345,25 @@ class HostWriter:
         return f"{counts}, plait_size_places, plait_describe", lines
 
     def _signature(self, returned: Return) -> str:
-        inputs = [(self._buffer(n).dtype, self._buffer(n).layout) for n in self.program.inputs]
+        inputs = [described(self._buffer(name)) for name in self.program.inputs]
         outputs = [
-            (self._buffer(out.buffer).dtype, out.view or self._buffer(out.buffer).layout)
+            described(self._buffer(out.buffer), out.view)
             for out in returned.outputs
             if isinstance(out, TensorRef)
         ]
-        sizes, described = self._open_signature([*inputs, *outputs])
-        if described:
-            known = [
-                [(dtype, _without_sizes(layout)) for dtype, layout in each]
-                for each in (inputs, outputs)
-            ]
-            inputs, outputs = known
+        sizes, computed = self._open_signature([*inputs, *outputs])
+        if computed:
+            inputs, outputs = (
+                [each._replace(layout=_without_sizes(each.layout)) for each in tensors]
+                for tensors in (inputs, outputs)
+            )
         input_specs = self.tables.specs("plait_inputs", inputs)
         output_specs = self.tables.specs("plait_outputs", outputs)
         version = _torch_version() if self.externs.dispatches else 0
         counts = f"{len(inputs)}, {len(outputs)}, {len(self.externs.functions)}"
         return "\n".join(
             [
-                *described,
+                *computed,
                 'extern "C" __attribute__((visibility("default"))) const Signature '
                 "plait_signature = {",
                 f"  {counts}, {self.externs.count}, {version:#x}u, {input_specs}, {output_specs}, "

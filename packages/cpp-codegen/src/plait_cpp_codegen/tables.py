@@ -6,11 +6,12 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from plait_cpp_codegen.errors import UnsupportedProgramError
 from plait_cpp_codegen.kernels.index import c_index
 from plait_ir_lowering import DType, IndexExpr, Layout
+from plait_scheduler import ProgramBuffer
 from plait_utils import dataclass
 
 Number: TypeAlias = int | IndexExpr
@@ -39,6 +40,23 @@ SCALAR_TYPES: dict[DType, int] = {
 
 _DLPACK_KINDS = {"int": 0, "float": 2, "complex": 5, "bool": 6}
 _DLPACK_CODES = {DType.bf16: 4, DType.f8e4m3fn: 10, DType.f8e5m2: 12}
+
+
+class Described(NamedTuple):
+    """What a `TensorSpec` tells of a tensor."""
+
+    dtype: DType
+    layout: Layout
+    is_on_host: bool = False
+    """Whether it is in the host's memory, of a program on a GPU."""
+
+
+def described(
+    buffer: ProgramBuffer, view: Layout | None = None, dtype: DType | None = None
+) -> Described:
+    """A buffer, or what is seen of it."""
+    on_host = buffer.device.type == "cpu"
+    return Described(dtype or buffer.dtype, view or buffer.layout, on_host)
 
 
 @dataclass(slots=True)
@@ -81,19 +99,20 @@ class Tables:
             define("int64_t", f"{name}[]", f"{{{items}}}")
         return f"&{self._arrays[numbers]}[0]"
 
-    def spec(self, dtype: DType, layout: Layout) -> str:
+    def spec(self, tensor: Described) -> str:
         """A `TensorSpec`."""
+        dtype, layout, is_on_host = tensor
         code = _DLPACK_CODES.get(dtype, _DLPACK_KINDS[dtype.kind])
         if dtype.kind == "int" and not dtype.is_signed:
             code = 1
         sizes, strides = self.array(layout.size), self.array(layout.stride)
         bits, rank = dtype.itemsize * 8, len(layout.size)
-        on = f", {self.device}" if self.device else ""
+        on = f", {self.device}" if self.device and not is_on_host else ""
         return f"{{{code}, {bits}, {rank}, {scalar_type(dtype)}, {sizes}, {strides}{on}}}"
 
-    def specs(self, name: str, tensors: Iterable[tuple[DType, Layout]]) -> str:
+    def specs(self, name: str, tensors: Iterable[Described]) -> str:
         """A constant array of `TensorSpec` of that name; its pointer."""
-        items = [self.spec(dtype, layout) for dtype, layout in tensors]
+        items = [self.spec(tensor) for tensor in tensors]
         if not items:
             return "0"
         text = ",\n  ".join(items)

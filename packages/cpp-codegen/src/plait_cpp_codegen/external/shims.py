@@ -8,12 +8,13 @@ an op's schema has changed since, kinds differ from the list and the dispatcher 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from plait_cpp_codegen.external.schemas import overload_of
+from plait_cpp_codegen.external.schemas import overload_of, tensors_of
 from plait_cpp_codegen.native_runtime import source_text
 from plait_ir_lowering import DType, ExternArg
-from plait_scheduler import CallExtern
+from plait_scheduler import CallExtern, ProgramBuffer
 from plait_utils import dataclass
 
 if TYPE_CHECKING:
@@ -56,9 +57,16 @@ def known_shims() -> dict[str, tuple[tuple[str, ...], int]]:
     return found
 
 
-def shim_of(call: CallExtern, dtypes: tuple[DType, ...], device: str = "cpu") -> Shim | None:
-    """The C function that makes a call whose results are of these types, if one is listed; torch
-    has not all of them for a GPU ("cuda")."""
+def shim_of(call: CallExtern, buffers: Mapping[str, ProgramBuffer]) -> Shim | None:
+    """The C function that makes a call between these buffers, if one is listed; torch has not all
+    of them for a GPU, and none for tensors on both sides."""
+    made = [buffers[name] for name in call.results if name is not None]
+    dtypes = tuple(buffer.dtype for buffer in made)
+    taken = (buffers[ref.buffer] for ref in tensors_of(call))
+    devices = {buffer.device.type for buffer in (*made, *taken)}
+    if len(devices) > 1:
+        return None
+    device = devices.pop() if devices else "cpu"
     namespace, name = call.op.split("::")
     name += f"_{call.overload}" if call.overload else ""
     known = known_shims().get(name) if namespace == "aten" else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import cast
 
@@ -13,8 +13,17 @@ from plait_cpp_codegen.external.encode import Encoded, NotEncodable, encode_call
 from plait_cpp_codegen.external.schemas import overload_of, reserves, tensors_of
 from plait_cpp_codegen.external.shims import Shim, shim_of
 from plait_cpp_codegen.kernels.index import c_index
-from plait_cpp_codegen.tables import Number, Tables, integer, real, scalar_type, string
-from plait_ir_lowering import DType, ExternArg, ExternList, IndexExpr, Layout, TensorRef
+from plait_cpp_codegen.tables import (
+    Described,
+    Number,
+    Tables,
+    described,
+    integer,
+    real,
+    scalar_type,
+    string,
+)
+from plait_ir_lowering import DType, ExternArg, ExternList, IndexExpr, TensorRef
 from plait_scheduler import CallExtern, ProgramBuffer
 from plait_utils import dataclass
 from plait_utils.lent_arguments import returns_arguments
@@ -28,7 +37,7 @@ class ExternWriter:
     """Writes the external calls of one program, numbered in order."""
 
     tables: Tables
-    buffer: Callable[[str], ProgramBuffer]
+    buffers: Mapping[str, ProgramBuffer]
     place: Callable[[str], tuple[str, str]]
     """C++ lvalues of a buffer's data pointer and of its owner."""
     symbols: int = 0
@@ -67,8 +76,7 @@ class ExternWriter:
             count = integer(cast(Number, call.args[0]))
             reserved = f"code = api.reserve(&api, &{name}, {count}, p, places, stream);"
             return [*lines, reserved, "if (code) goto done;"]
-        dtypes = tuple(self.buffer(n).dtype for n in call.results if n is not None)
-        shim = shim_of(call, dtypes, "cuda" if self.tables.device else "cpu")
+        shim = shim_of(call, self.buffers)
         general = f"code = api.call(&api, &{name}, p, places);"
         if shim is None:
             return [*lines, general, "if (code) goto done;"]
@@ -88,7 +96,7 @@ class ExternWriter:
         overload = overload_of(call)
         specs = self.tables.specs(f"{name}_tensors", map(self._described, tensors))
         results = [] if call.out_variant else list(call.results)
-        planned = [self.buffer(result) if result else None for result in results]
+        planned = [self.buffers[result] if result else None for result in results]
         result_specs = self._result_specs(name, planned)
         schema = overload._schema
         counts = f"{self.count}, {len(schema.arguments)}, {len(schema.returns)}"
@@ -114,7 +122,7 @@ class ExternWriter:
 
     def _result_specs(self, name: str, planned: list[ProgramBuffer | None]) -> str:
         items = [
-            "{}" if buffer is None else self.tables.spec(buffer.dtype, buffer.layout)
+            "{}" if buffer is None else self.tables.spec(described(buffer))
             for buffer in planned
         ]
         if not items:
@@ -123,12 +131,11 @@ class ExternWriter:
         self.tables.define("TensorSpec", f"{name}_results[]", f"{{{text}}}")
         return f"{name}_results"
 
-    def _described(self, ref: TensorRef) -> tuple[DType, Layout]:
-        buffer = self.buffer(ref.buffer)
-        return ref.dtype or buffer.dtype, ref.view or buffer.layout
+    def _described(self, ref: TensorRef) -> Described:
+        return described(self.buffers[ref.buffer], ref.view, ref.dtype)
 
     def _pointer(self, ref: TensorRef) -> str:
-        dtype, layout = self._described(ref)
+        dtype, layout, _ = self._described(ref)
         return f"{self.place(ref.buffer)[0]} + {c_index(layout.offset * dtype.itemsize)}"
 
     def _places(self, call: CallExtern) -> str:

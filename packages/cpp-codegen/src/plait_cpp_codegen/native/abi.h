@@ -37,6 +37,9 @@ enum : int64_t { NOTHING, TENSOR, BITS, PRESENT, LIST, STRING };
 // Where a result goes: its data pointer and its owner. No place: the result is discarded.
 struct Place { char** data; void** owner; };
 
+// What a program copies to the device of the host's memory: which of what it is given, to where in the memory for it, and how much.
+struct Given { int32_t from, offset, bytes; };
+
 struct Api {
   void (*parallel_for)(int64_t begin, int64_t end, int64_t grain, void (*body)(int64_t, int64_t, void*), void* context);
   void* (*allocate)(int64_t bytes);
@@ -70,6 +73,8 @@ struct Api {
   int (*reserve)(const Api* api, const ExternCall* call, int64_t count, void* const* data, const Place* place, void* stream);
   // Waits for all that was launched, in programs that say so; `what` is named by the error of what has failed.
   int (*finish)(const Api* api, const char* what, void* stream);
+  // New memory of the device, of so many bytes, with what is read of the host's at once.
+  int (*give)(const Api* api, const Given* given, int32_t count, void* const* from, int64_t bytes, void** tensor, char** data, void* stream);
   void* gpu;                       // the runtime's
   void* recording;                 // while a program is recorded: what is kept of it
 };

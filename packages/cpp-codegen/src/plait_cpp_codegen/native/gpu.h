@@ -27,6 +27,7 @@ struct Driver {
   int (*free_host)(void* memory);
   int (*capturing)(void* stream, int* status);
   int (*give)(void* to, const void* from, size_t bytes, void* stream);
+  int (*fill)(void* to, unsigned word, size_t count, void* stream);
   int (*explain)(int error, const char** text);
 } driver;
 int (*current_stream)(int32_t, void**);
@@ -51,7 +52,7 @@ bool open_driver() {
     && get(driver.make_event, "cuEventCreate") && get(driver.drop_event, "cuEventDestroy_v2") && get(driver.record, "cuEventRecord")
     && get(driver.wait_for, "cuEventSynchronize") && get(driver.copy, "cuMemcpyAsync") && get(driver.host, "cuMemHostAlloc") && get(driver.free_host, "cuMemFreeHost")
     && get(driver.capturing, "cuStreamIsCapturing") && get(driver.give, "cuMemcpyHtoDAsync_v2")
-    && get(driver.explain, "cuGetErrorString");
+    && get(driver.fill, "cuMemsetD32Async") && get(driver.explain, "cuGetErrorString");
   void* stream = cuda_library ? dlsym(cuda_library, "aoti_torch_get_current_cuda_stream") : nullptr;
   *(void**)&get_offset = dlsym(torch_library, "aoti_torch_get_storage_offset");
   *(void**)&reinterpret = dlsym(torch_library, "aoti_torch__reinterpret_tensor");
@@ -123,6 +124,12 @@ int view_of(const TensorSpec* spec, int64_t offset, void** tensor) {
   *tensor = view;
   return 0;
 }
+// New memory of the device: a row of bytes.
+int row_on_device(const Api* api, int64_t bytes, void** tensor, char** data) {
+  const int64_t step = 1;
+  const TensorSpec row{UNSIGNED, 8, 1, BYTE, &bytes, &step, gpu_of(api).index + 1};
+  return empty_on_device(&row, tensor, data);
+}
 // Memory for the programs of one launch, torch's of the current stream: what uses it later waits for the kernel. Its place is the first
 // of the two arguments behind those of the program's.
 struct Scratch {
@@ -131,9 +138,7 @@ struct Scratch {
   int code = 0;
   Scratch(const Api* api, const Launchable& it, int64_t programs, void** arguments) {
     if (!it.scratch || programs <= 0) return;
-    const int64_t bytes = it.scratch * programs, step = 1;
-    const TensorSpec row{UNSIGNED, 8, 1, BYTE, &bytes, &step, gpu_of(api).index + 1};
-    code = empty_on_device(&row, &tensor, &data);
+    code = row_on_device(api, it.scratch * programs, &tensor, &data);
     arguments[it.arguments - 2] = &data;
   }
   ~Scratch() { drop_tensor(tensor); }
@@ -194,6 +199,21 @@ int reserve_state(const Api* api, const ExternCall* call, int64_t count, void* c
   if (int code = take_state(api, count, state)) return code;
   return give_state(state, *place->data, stream);
 }
+// Where a user's graph is recorded, which would read the host's memory when it is launched, words are told one by one: it keeps them.
+int copy_given(const Given* given, int32_t count, void* const* from, int64_t bytes, char* to, void* stream) {
+  constexpr int WORD = 4;
+  char* packed = (char*)__builtin_alloca(bytes + WORD);
+  memset(packed, 0, bytes + WORD);
+  for (int32_t i = 0; i < count; ++i) memcpy(packed + given[i].offset, from[given[i].from], given[i].bytes);
+  int status = 0, error = driver.capturing(stream, &status);
+  if (!error && !status) error = driver.give(to, packed, bytes, stream);
+  for (int64_t at = 0; status && at < bytes && !error; at += WORD) error = driver.fill(to + at, *(unsigned*)(packed + at), 1, stream);
+  return error ? driver_error("a copy", error) : 0;
+}
+int give_from_host(const Api* api, const Given* given, int32_t count, void* const* from, int64_t bytes, void** tensor, char** data, void* stream) {
+  if (int code = row_on_device(api, bytes, tensor, data)) return code;
+  return copy_given(given, count, from, bytes, *data, stream);
+}
 // A report of its own for each of the calls that run at once.
 int64_t* report_at(const Gpu& gpu, int slot) { return gpu.reports + 3 * gpu.checks * slot; }
 int slot_of(const Gpu& gpu, const int64_t* report) { return (int)((report - gpu.reports) / (3 * gpu.checks)); }
@@ -239,7 +259,7 @@ void give_device(Api* api) {
   api->stream = stream_of; api->empty = empty_on_device; api->output = output_on_device; api->view = view_of;
   api->launch = launch_kernel; api->copy = copy_on_device; api->reserve = reserve_state;
   api->open_report = open_report; api->mark = mark_report; api->check = check_report; api->close_report = close_report;
-  api->finish = finish_on_device;
+  api->finish = finish_on_device; api->give = give_from_host;
 }
 
 void close_gpu(Gpu* gpu) {

@@ -36,6 +36,7 @@ constexpr int WARM_UP = 2;         // calls before the first recording
 constexpr int PLACES = 4;          // recordings for the same sizes, before what lies elsewhere in most of them is copied
 constexpr int KEPT = 16;           // recordings that a program keeps
 constexpr int RECORDED_AT_MOST = 64;
+constexpr const char* NO_SHARING = "this torch shares no tensors with what is recorded";
 constexpr const char* NO_SHAPE = "the memory of an output is no whole number of its elements";
 
 // Sets ImportError where the driver is too old.
@@ -69,12 +70,15 @@ char* as_number(int32_t buffer) { return (char*)(NUMBER | uint64_t(buffer) << NU
 struct Half { void *graph, *executable; };
 // A state that numbers are drawn from: memory of the recording's own, to which it is copied before each launch.
 struct Reserved { int64_t count, state[2]; void* tensor; char* data; Reserved* next; };
+// What is read of the host's memory before each launch, to memory of the recording's own.
+struct GivenAnew { const Given* table; int32_t count; int64_t bytes; void* tensor; char* data; };
 struct Recording {
   void* stream;
   Half halves[2];             // of the second nothing where nothing checks indices
   int32_t last;               // of these
   bool is_ready;              // else only the shapes of the outputs are known
   Launched* launched;         // which use what moves
+  GivenAnew given;
   Reserved *reserved, **last_reserved;  // in the order of the program
   PyObject* memory;           // which its temporaries live in
   int64_t* report;            // of indices, and the event behind what writes to it
@@ -87,7 +91,7 @@ struct Recording {
   Recording* next;
 };
 // Of each input and then output: what uses it, and whether it is copied.
-enum : char { KERNELS, CALLS, CALLS_THAT_WRITE };
+enum : char { KERNELS, CALLS, CALLS_THAT_WRITE, GIVEN };
 struct Graphs { PyObject* python; Recording* first; char *uses, *copied; int32_t calls, recorded; char busy, closed; };
 
 template <class T> T* zeros(int64_t count) { return (T*)calloc(count + 1, sizeof(T)); }
@@ -143,6 +147,7 @@ void forget_recording(const Signature& signature, Recording* it) {
   }
   while (Launched* each = it->launched) { it->launched = each->next; free(each->arguments); free(each->moving); free(each); }
   while (Reserved* each = it->reserved) { it->reserved = each->next; drop_tensor(each->tensor); free(each); }
+  drop_tensor(it->given.tensor);
   for (int32_t i = 0; i < signature.inputs; ++i) drop_tensor(it->input_owners[i]);
   for (int32_t i = 0; i < signature.outputs; ++i) { drop_tensor(it->output_owners[i]); free(it->shapes[i].sizes); free(it->shapes[i].strides); }
   if (it->report) driver.free_host(it->report);
@@ -159,7 +164,7 @@ bool fits(const Recording& it, const Program& program, void* stream, const int64
   const char* uses = program.graphs->uses;
   if (!it.is_ready || it.stream != stream || !is_for(it, signature, sizes)) return false;
   for (int32_t i = 0; i < signature.inputs; ++i)
-    if (uses[i] != KERNELS && !it.input_owners[i] && it.inputs[i] != inputs[i]) return false;
+    if (uses[i] != KERNELS && uses[i] != GIVEN && !it.input_owners[i] && it.inputs[i] != inputs[i]) return false;
   for (int32_t i = 0; i < signature.outputs; ++i)
     if (uses[signature.inputs + i] != KERNELS && !it.output_owners[i] && it.outputs[i] != outputs[i].data) return false;
   return true;
@@ -257,9 +262,16 @@ int recorded_reserve(const Api* api, const ExternCall* call, int64_t count, void
   it->last_reserved = &made->next;
   if (!place->data) return 0;
   if (int code = empty_on_device(call->result_specs, &made->tensor, &made->data)) return code;
-  if (!new_handle || new_handle(made->tensor, place->owner)) return python_error(PyExc_RuntimeError, "this torch shares no tensors with what is recorded");
+  if (!new_handle || new_handle(made->tensor, place->owner)) return python_error(PyExc_RuntimeError, "%s", NO_SHARING);
   *place->data = made->data;
   return 0;
+}
+int recorded_give(const Api* api, const Given* given, int32_t count, void* const*, int64_t bytes, void** tensor, char** data, void*) {
+  GivenAnew& made = ((Recording*)api->recording)->given;
+  if (int code = row_on_device(api, bytes, &made.tensor, &made.data)) return code;
+  made.table = given; made.count = count; made.bytes = bytes;
+  *data = made.data;
+  return !new_handle || new_handle(made.tensor, tensor) ? python_error(PyExc_RuntimeError, "%s", NO_SHARING) : 0;
 }
 // Where the first half ends. No memory moves between the two.
 int recorded_mark(const Api* api, int64_t*, void* stream) {
@@ -287,7 +299,7 @@ bool captured(const Program& program, Recording* it, Output* made, const char** 
   Api& api = recorder.api;
   api.output = recorded_output; api.view = recorded_view; api.call = recorded_call;
   api.open_report = recorded_report; api.mark = recorded_mark; api.check = recorded_check; api.close_report = recorded_close;
-  api.launch = recorded_launch; api.reserve = recorded_reserve; api.recording = it;
+  api.launch = recorded_launch; api.reserve = recorded_reserve; api.give = recorded_give; api.recording = it;
   void* stream = stream_of(&program.api);
   if (int failed = graph_driver.begin(stream, RELAXED)) return driver.explain(failed, error), false;
   int code = run(recorder, (void* const*)it->inputs, made, it->sizes);
@@ -462,6 +474,7 @@ int launch_recording(const Program& program, Recording& it, void* const* inputs,
   int code = 0;
   for (Reserved* each = it.reserved; each && !code; each = each->next)
     if (each->data) code = give_state(each->state, each->data, it.stream);
+  if (!code && it.given.count) code = copy_given(it.given.table, it.given.count, inputs, it.given.bytes, it.given.data, it.stream);
   for (int32_t i = 0; i < signature.inputs && !code; ++i)
     if (it.input_owners[i]) code = copy_on_device(api, it.inputs[i], inputs[i], it.input_bytes[i], it.stream);
   if (code) return code;
