@@ -57,6 +57,25 @@ def steps(parameters: list[nn.Parameter], step, times: int = 3) -> None:
         step()
 
 
+def test_numbers_of_the_cpu_part_nothing_that_is_combined(
+    results_are_handed_out: None,
+) -> None:
+    """The steps that an optimizer counts are the CPU's, and numbers that follow from them."""
+    parameters, optimizer = training("AdamW")
+    step = plait.compile(optimizer.step)
+    steps(parameters, step)
+    graph = plait.report(step).graphs[-1].record.loops
+    moved = re.sub(r"(\w+\[\d.*\]) on cpu", r"\1 on cuda:0", print_graph(graph))
+    assert " on cpu" in moved
+    program = plan(parse_graph(moved), options=SchedulerOptions.for_gpu()).program
+    place = {buffer.name: buffer.device.type for buffer in program.buffers}
+    launched = [each for each in program.steps if isinstance(each, Launch)]
+    beside = [each for each in launched if {place[name] for name in each.buffers} == {"cpu"}]
+    assert len(beside) == len(SHAPES)
+    assert len(launched) - len(beside) < 8
+    assert {"cpu", "cuda"} in [{place[name] for name in each.buffers} for each in launched]
+
+
 @pytest.mark.parametrize("name", [*OPTIMIZERS])
 def test_a_step_of_an_optimizer(results_are_handed_out: None, name: str) -> None:
     (mine, optimizer), (others, other) = training(name), training(name)

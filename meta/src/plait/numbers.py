@@ -49,8 +49,6 @@ def split_numbers(captured: fx.GraphModule) -> Split | None:
     used = [node for node in numbers if any(user not in numbers for user in node.users)]
     if not given or any(_leaves(node) or not is_float(node) for node in used):
         return None
-    if not _on_cpu(captured):
-        return None
     computing = _computing(given, numbers, used)
     return Split(_tensors(captured, numbers, used), computing.forward, computing.graph)
 
@@ -125,13 +123,6 @@ def _numbers(captured: fx.GraphModule, given: Sequence[fx.Node]) -> dict[fx.Node
 def _leaves(node: fx.Node) -> bool:
     """Whether the program returns a number, which a graph of tensors does not."""
     return any(user.op == "output" for user in node.users)
-
-
-def _on_cpu(captured: fx.GraphModule) -> bool:
-    import torch
-
-    values = [node.meta.get("val") for node in captured.graph.nodes]
-    return all(value.device.type == "cpu" for value in values if isinstance(value, torch.Tensor))
 
 
 def _computing(

@@ -119,8 +119,9 @@ class _Assembly:
         self.kept = frozenset(final_reads(self.graph))
         self.parts = parts_of(self.graph)
         self.wholes = frozenset(part.buffer for part in self.parts.values())
-        devices = Counter(b.device for d in self.graph.definitions for b in d.buffers)
-        self.arena_device = max(devices, key=devices.__getitem__, default=Device("cpu"))
+        made = Counter(b.device for d in self.graph.definitions for b in d.buffers)
+        others = made.keys() - {Device("cpu")}  # beside which the CPU computes numbers
+        self.arena_device = max(others or made, key=made.__getitem__, default=Device("cpu"))
         self.stages = stages_of(self.graph, self.units, self.options)
         for number, stage in enumerate(self.stages):
             for definition in (each for unit in stage for each in self._definitions(unit)):

@@ -13,7 +13,7 @@ from functools import reduce
 from itertools import pairwise
 from operator import add
 
-from plait_ir_lowering import IndexExpr, Sym, atoms, bounds
+from plait_ir_lowering import Device, IndexExpr, Sym, atoms, bounds
 from plait_scheduler.alignment import ACCESS_BYTES, aligned_places
 from plait_scheduler.combined import POINTS, at, opened
 from plait_scheduler.decisions import DecisionKind, DecisionLog
@@ -87,10 +87,15 @@ class _Combiner:
     one that stays alone."""
     made: dict[CombinedKernel, CombinedKernel] = field(default_factory=dict)
     """Combined kernels without name, to the same with their names."""
+    others: frozenset[Device] = field(init=False)
+    """The devices of the program but the CPU, if it has others: their kernels read numbers of it,
+    and what is computed there is not launched."""
 
     def __post_init__(self) -> None:
         self.buffers = {buffer.name: buffer for buffer in self.program.buffers}
         self.kernels = {kernel.name: kernel for kernel in self.program.kernels}
+        devices = {buffer.device for buffer in self.program.buffers}
+        self.others = frozenset(devices - {Device("cpu")} or devices)
 
     def combined(self, run: list[Step]) -> list[Step]:
         """The steps for launches that may run at the same time, each where its first was."""
@@ -117,8 +122,8 @@ class _Combiner:
 
     def _member(self, launch: Launch) -> _Member | None:
         """A launch as one of several; None for one that stays alone."""
-        devices = {self.buffers[name].device for name in launch.buffers}
-        if len(devices) > 1 or launch.kernel not in self.kernels:
+        devices = tuple(self.buffers[name].device for name in launch.buffers)
+        if len(self.others.intersection(devices)) != 1 or launch.kernel not in self.kernels:
             return None
         if launch.kernel not in self.opened:
             self.opened[launch.kernel] = self._opened(self.kernels[launch.kernel])
@@ -135,7 +140,7 @@ class _Combiner:
             for param in kernel.params
         ]
         starts = aligned_places(launch, self.buffers)
-        return _Member(launch, body, tuple(sizes), (*devices, starts, tuple(ends)))
+        return _Member(launch, body, tuple(sizes), (devices, starts, tuple(ends)))
 
     def _opened(self, kernel: AnyKernel) -> tuple[Kernel, IndexExpr | None] | None:
         """The body of a kernel that may be a member, with its points where these are open."""

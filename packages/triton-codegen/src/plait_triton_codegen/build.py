@@ -226,12 +226,14 @@ def _native(
     """What runs a program without Python, or why there is none."""
     if not options.native_host:
         return "the option native_host is off"
-    if {buffer.device.type for buffer in program.buffers} != {"cuda"}:
-        return "it is not on a GPU alone"
-    hosts = rendered.values()
-    sources = {each.source.name: each.source for each in hosts if each.source is not None}
-    if len(sources) < len(rendered):
-        names = ", ".join(name for name, each in rendered.items() if each.source is None)
+    if all(buffer.device.type != "cuda" for buffer in program.buffers):
+        return "it is not on a GPU"
+    if not torch.cuda.is_available():
+        return "there is no GPU here"
+    hosts = {name: each for name, each in rendered.items() if not name.endswith(_ON_CPU)}
+    sources = {name: each.source for name, each in hosts.items() if each.source is not None}
+    if len(sources) < len(hosts):
+        names = ", ".join(name for name, each in hosts.items() if each.source is None)
         return f"some of its kernels are torch operations: {names}"
     try:
         from plait_triton_codegen.native import native_host
