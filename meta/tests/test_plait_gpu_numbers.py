@@ -21,7 +21,7 @@ OPTIMIZERS = {
 
 def hosts(compiled: object) -> list[str | None]:
     """Why Python launches the kernels of each compiled graph; None where it does not."""
-    return [graph.code.python_reason for graph in plait.report(compiled).graphs if graph.code]
+    return [each.record.code.python_reason for each in plait.report(compiled).graphs]
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
