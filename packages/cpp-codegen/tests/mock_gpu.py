@@ -109,8 +109,9 @@ def built(
     """What runs a program.
 
     Args:
-        programs: of each kernel of the GPU, how many programs it has, and how many places check an index; how
-            many are launched at most, and the bytes of memory that each of them asks for.
+        programs: of each kernel of the GPU, how many programs it has, and how many places check an
+            index; how many are launched at most, and the bytes of memory that each of them asks
+            for.
     """
     program = parse_program(text)
     kernels, codes = {}, {}

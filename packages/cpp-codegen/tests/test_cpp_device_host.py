@@ -1,4 +1,7 @@
-"""Programs of a GPU run by the native host, without a GPU: see mock_gpu_cases.py and mock_given_cases.py."""
+"""Programs of a GPU run by the native host, without a GPU.
+
+See mock_gpu_cases.py and mock_given_cases.py.
+"""
 
 from __future__ import annotations
 

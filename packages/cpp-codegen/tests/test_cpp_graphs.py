@@ -12,13 +12,14 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from plait_cpp_codegen import DeviceGraphs, DeviceKernel
 from plait_cpp_codegen.device_graphs import Use, buffer_uses, graph_refusal
 from plait_ir_lowering import LoweringOptions, lower
-from plait_scheduler import Program, parse_program, schedule
+from plait_scheduler import Program, parse_program, print_program, schedule
 
 
 def _program(function, *inputs: Tensor, mutations: Mapping[int, int] | None = None) -> Program:
     traced = make_fx(function, tracing_mode="fake")(*inputs)
     options = LoweringOptions(own_products=False)
-    return schedule(lower(traced, options=options, mutations=mutations))
+    program = schedule(lower(traced, options=options, mutations=mutations))
+    return parse_program(print_program(program).replace(" on cpu", " on cuda:0"))
 
 
 ATTENTION = """\
