@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-CASES = Path(__file__).parent / "mock_gpu_cases.py"
+HERE = Path(__file__).parent
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or shutil.which("g++") is None, reason="is built by g++ on Linux"
@@ -18,14 +18,15 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.mark.parametrize("lazy", ["0", "1"], ids=["eager", "lazy"])
-def test_on_a_gpu_of_the_hosts_memory(lazy: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cases", ["mock_gpu_cases.py", "mock_gpu_writes.py"])
+def test_on_a_gpu_of_the_hosts_memory(cases: str, lazy: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--noconftest", "-p", "no:xdist", str(CASES)],
+        [sys.executable, "-m", "pytest", "-q", "--noconftest", "-p", "no:xdist", str(HERE / cases)],
         capture_output=True,
         text=True,
         env=os.environ
         | {"MOCK_GPU_LAZY": lazy, "PYTHONFAULTHANDLER": "1", "TMPDIR": str(tmp_path)}
-        | {"PYTHONPATH": os.pathsep.join([str(CASES.parent), os.environ.get("PYTHONPATH", "")])},
+        | {"PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])},
         timeout=300,
     )
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]

@@ -13,16 +13,15 @@ from types import TracebackType
 
 import torch
 
-from plait_cpp_codegen.device_host import DeviceKernel, InputWrites
 from plait_cpp_codegen.external.encode import NotEncodable, encode_call
 from plait_cpp_codegen.external.schemas import overload_of, reserves, tensors_of
 from plait_cpp_codegen.external.shims import shim_of
+from plait_cpp_codegen.input_writes import InputWrites
 from plait_ir_lowering import TensorRef
 from plait_scheduler import (
     CallExtern,
     CopyBack,
     ExternStorage,
-    Launch,
     Program,
     ProgramBuffer,
     Return,
@@ -158,19 +157,12 @@ def _used(step: CallExtern | CopyBack) -> list[str]:
     return [*(ref.buffer for ref in tensors_of(step)), *made]
 
 
-def graph_refusal(program: Program, kernels: Mapping[str, DeviceKernel]) -> str | None:
+def graph_refusal(program: Program) -> str | None:
     """Why a program that the native host runs cannot be recorded, as far as its steps tell."""
-    writes = InputWrites(program)
-    checks = False
-    for step in program.steps:
-        if isinstance(step, CallExtern):
-            reason = _call_refusal(step, writes.buffers)
-            if reason is not None:
-                return reason
-        if checks and writes.of(step):
-            return "it writes to an input after checking indices, which must all be right for that"
-        checks = checks or (isinstance(step, Launch) and kernels[step.kernel].checks > 0)
-    return None
+    buffers = {buffer.name: buffer for buffer in program.buffers}
+    calls = (step for step in program.steps if isinstance(step, CallExtern))
+    reasons = (_call_refusal(call, buffers) for call in calls)
+    return next((reason for reason in reasons if reason is not None), None)
 
 
 def _call_refusal(call: CallExtern, buffers: Mapping[str, ProgramBuffer]) -> str | None:

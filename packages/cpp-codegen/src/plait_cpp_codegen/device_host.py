@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
 from plait_cpp_codegen.blocks import large_temporaries, memory_of, without
 from plait_cpp_codegen.errors import UnsupportedProgramError
 from plait_cpp_codegen.host import HostWriter, comment_of, data_name, owner_name
+from plait_cpp_codegen.input_writes import BeforeWrites, InputWrites, before_writes
 from plait_cpp_codegen.kernels.index import c_index
 from plait_cpp_codegen.tables import string
 from plait_ir_lowering import DType, IndexExpr, Layout, TensorRef
 from plait_scheduler import (
-    Access,
-    CallExtern,
-    CopyBack,
-    InputStorage,
     Launch,
     OnError,
     OutputStorage,
-    Program,
     ProgramBuffer,
     Return,
     Step,
@@ -51,10 +47,15 @@ class DeviceKernel:
     most_programs: int = 0
     """How many programs share all of it out among them, where there are fewer than by its blocks;
     0 where that many are launched."""
+    asks_for_memory: bool = False
+    """Whether each program of it needs memory of its own."""
 
     def arguments_after(self, pointers: int) -> int:
         """How many arguments it is given, with so many pointers to buffers."""
         return pointers + len(self.symbols) + (self.checks > 0) + _HIDDEN
+
+
+_OR_DONE = "if (code) goto done;"
 
 
 class DeviceCode(NamedTuple):
@@ -70,38 +71,6 @@ class DeviceCode(NamedTuple):
     """What the CUDA driver loads."""
     scratch_bytes: int = 0
     """Memory that each program asks for, behind the kernel's arguments."""
-
-
-class InputWrites:
-    """Which inputs each step of a program writes to."""
-
-    def __init__(self, program: Program) -> None:
-        self.buffers = {buffer.name: buffer for buffer in program.buffers}
-        self._params = {kernel.name: kernel.params for kernel in program.kernels}
-
-    def of(self, step: Step) -> frozenset[int]:
-        """Their positions."""
-        names: tuple[str | None, ...] = ()
-        match step:
-            case CopyBack(target):
-                names = (target,)
-            case CallExtern() if step.out_variant:
-                names = step.results
-            case Launch():
-                params = self._params[step.kernel]
-                given = zip(params, step.buffers, strict=True)
-                names = tuple(name for param, name in given if param.access is not Access.READ)
-        return frozenset(self._inputs(name for name in names if name is not None))
-
-    def memory(self, name: str) -> str:
-        """The buffer in whose memory a buffer lies."""
-        return memory_of(self.buffers, name)
-
-    def _inputs(self, names: Iterable[str]) -> Iterator[int]:
-        for name in names:
-            storage = self.buffers[self.memory(name)].storage
-            if isinstance(storage, InputStorage):
-                yield storage.position
 
 
 @dataclass(slots=True)
@@ -130,10 +99,17 @@ class DeviceHostWriter(HostWriter):
     numbers: dict[str, int] = field(init=False)
     """Where each kernel stands in the table of kernels."""
     inputs: InputWrites = field(init=False)
+    before: BeforeWrites = field(init=False)
+    at: int = 0
+    """How many steps are written."""
 
     def __post_init__(self) -> None:
-        self.blocks = large_temporaries(self.program)
-        self.program = without(self.program, self.blocks)
+        blocks = large_temporaries(self.program)
+        asking = [name for name, kernel in self.launched.items() if kernel.asks_for_memory]
+        checking = [name for name, kernel in self.launched.items() if kernel.checks]
+        self.before = before_writes(self.program, blocks, asking, checking)
+        self.program = without(self.program, blocks)
+        self.blocks = blocks - self.before.late.offsets.keys()
         HostWriter.__post_init__(self)
         self.externs.keeps = not self.program.symbols
         self.numbers = {name: number for number, name in enumerate(self.launched)}
@@ -160,28 +136,74 @@ class DeviceHostWriter(HostWriter):
         lines = ["void* const stream = api.stream(&api); (void)stream;"]
         lines += ["void* nothing = 0; (void)nothing;", "char* arena = 0; void* arena_tensor = 0;"]
         if self.program.arena_nbytes.terms:
-            layout = Layout.of([self.program.arena_nbytes], [1])
-            self.tables.define("TensorSpec", "arena_spec", self.tables.spec(DType.u8, layout))
+            nbytes = self.program.arena_nbytes
+            self.tables.define("TensorSpec", "arena_spec", self._bytes(nbytes))
             lines.append("if (api.empty(&arena_spec, &arena_tensor, &arena)) return OUT_OF_MEMORY;")
+        if self.before.first is not None:
+            lines.append("int written = 0;")
+        if self.before.late.nbytes.terms:
+            lines.append("char* late = 0; void* late_tensor = 0;")
+        lines += [f"char* {each} = 0; void* {each}_tensor = 0;" for each in self._rooms()]
         if self.checks:
             lines.append("int64_t* const report = api.open_report(&api);")
         return [*lines, *self._pointers(), *self._finished("what was launched before the program")]
 
     def _start(self, buffer: ProgramBuffer) -> str:
-        return "0" if buffer.name in self.blocks else HostWriter._start(self, buffer)
+        is_late = buffer.name in self.before.late.offsets
+        return "0" if is_late or buffer.name in self.blocks else HostWriter._start(self, buffer)
+
+    def _rooms(self) -> list[str]:
+        return [*self.before.rooms.values()]
 
     def _owners(self) -> list[str]:
         blocks = (each.name for each in self.program.buffers if each.name in self.blocks)
         return [*HostWriter._owners(self), *map(owner_name, blocks)]
 
     def _cleanup(self) -> list[str]:
-        lines = [f"api.delete_tensor({owner});" for owner in self._owners()]
+        lines: list[str] = []
+        if self.before.first is not None:
+            lines.append("if (code && written) code = api.half_written(code);")
+        owners = [*self._owners(), *(f"{each}_tensor" for each in self._rooms())]
+        owners += ["late_tensor"] if self.before.late.nbytes.terms else []
+        lines += [f"api.delete_tensor({owner});" for owner in owners]
         if self.checks:
             lines.append("api.close_report(&api, report, stream, code);")
         return [*lines, "api.delete_tensor(arena_tensor); (void)error; (void)arena;"]
 
     def _run(self, run: Sequence[Step]) -> list[str]:
-        return [line for step in run for line in [*self._checked(step), *self._step(step)]]
+        lines: list[str] = []
+        for step in run:
+            is_first = self.at == self.before.first
+            lines += self._allocated_before() if is_first else []
+            lines += self._checked(step)
+            lines += ["code = api.begin_writes(&api, stream);", _OR_DONE] if is_first else []
+            lines += self._step(step)
+            lines += ["written = 1;"] if is_first else []
+            self.at += 1
+        return lines
+
+    def _allocated_before(self) -> list[str]:
+        """What allocates all that steps behind the first which changes an input need."""
+        lines: list[str] = []
+        late = self.before.late.nbytes
+        if late.terms:
+            self.tables.define("TensorSpec", "late_spec", self._bytes(late))
+            lines.append(
+                "if (api.empty(&late_spec, &late_tensor, &late)) "
+                "{ code = OUT_OF_MEMORY; goto done; }"
+            )
+        for at, name in self.before.rooms.items():
+            launch = self.program.steps[at]
+            assert isinstance(launch, Launch), "launches alone have rooms"
+            numbers = "".join(f"int64_t n{n} = {c_index(s)}; " for n, s in enumerate(launch.symbols))
+            sizes, programs = self._programs(launch)
+            given = f"{self.numbers[launch.kernel]}, {programs}, &{name}_tensor, &{name}"
+            lines += [f"{{ {numbers}{{ {sizes}code = api.room(&api, {given}); }} }}", _OR_DONE]
+        return lines
+
+    def _bytes(self, count: IndexExpr) -> str:
+        """The description of so many bytes."""
+        return self.tables.spec(DType.u8, Layout.of([count], [1]))
 
     def _finished(self, what: str) -> list[str]:
         """What waits until all is done that was launched, where that is asked for."""
@@ -229,12 +251,14 @@ class DeviceHostWriter(HostWriter):
         self.users[memory_of(self.buffers, buffer.name)] += 1
         if buffer.name in self.blocks:
             spec, data = f"{buffer.name}_spec", data_name(buffer.name)
-            layout = Layout.of([buffer.nbytes], [1])
-            self.tables.define("TensorSpec", spec, self.tables.spec(DType.u8, layout))
+            self.tables.define("TensorSpec", spec, self._bytes(buffer.nbytes))
             owner = owner_name(buffer.name)
             return [
                 f"if (api.empty(&{spec}, &{owner}, &{data})) {{ code = OUT_OF_MEMORY; goto done; }}"
             ]
+        if buffer.name in self.before.late.offsets:
+            offset = c_index(self.before.late.offsets[buffer.name])
+            return [f"{data_name(buffer.name)} = late + {offset};"]
         if not isinstance(buffer.storage, OutputStorage):
             return HostWriter._allocate(self, buffer)
         slot = self.outputs.get(buffer.name)
@@ -261,14 +285,7 @@ class DeviceHostWriter(HostWriter):
     def _launch(self, launch: Launch) -> list[str]:
         kernel = self.launched[launch.kernel]
         number = self.numbers[launch.kernel]
-        programs = " * ".join(
-            f"(({c_index(extent)} + {block - 1}) / {block})" for extent, block in kernel.blocks
-        )
-        named = (f"const int64_t {name} = n{n};" for n, name in enumerate(kernel.symbols))
-        sizes = "".join(f"{each} " for each in named)
-        if kernel.most_programs:
-            sizes += f"const int64_t blocks = {programs}; "
-            programs = f"blocks < {kernel.most_programs} ? blocks : {kernel.most_programs}"
+        sizes, programs = self._programs(launch)
         values = [f"void* p{n} = {each};" for n, each in enumerate(self._given(launch))]
         passed = [f"&p{n}" for n in range(len(launch.buffers))]
         for n, symbol in enumerate(launch.symbols):
@@ -279,7 +296,7 @@ class DeviceHostWriter(HostWriter):
             passed.append("&places")
             self.checks += kernel.checks
             self.unchecked = True
-        passed += ["&nothing"] * _HIDDEN
+        passed += [f"&{self.before.rooms.get(self.at, 'nothing')}", *["&nothing"] * (_HIDDEN - 1)]
         launch_number, self.launches = self.launches, self.launches + 1
         marks = ["code = api.mark(&api, report, stream);", "if (code) goto done;"]
         return [
@@ -289,6 +306,19 @@ class DeviceHostWriter(HostWriter):
             "if (code) goto done;",
             *(marks if launch_number in self.marked else ()),
         ]
+
+    def _programs(self, launch: Launch) -> tuple[str, str]:
+        """What names the sizes of a launch, which are n0 and so on, and how many programs it has."""
+        kernel = self.launched[launch.kernel]
+        programs = " * ".join(
+            f"(({c_index(extent)} + {block - 1}) / {block})" for extent, block in kernel.blocks
+        )
+        named = (f"const int64_t {name} = n{n};" for n, name in enumerate(kernel.symbols))
+        sizes = "".join(f"{each} " for each in named)
+        if kernel.most_programs:
+            sizes += f"const int64_t blocks = {programs}; "
+            programs = f"blocks < {kernel.most_programs} ? blocks : {kernel.most_programs}"
+        return sizes, programs
 
     def _return(self, outputs: Sequence[object]) -> list[str]:
         lines: list[str] = []

@@ -92,7 +92,8 @@ def device_kernel(source: TritonKernelSource) -> DeviceKernel:
     from plait_cpp_codegen import DeviceKernel
 
     symbols = tuple(name for name, kind in source.signature if kind == "i64")
-    return DeviceKernel(source.blocks, symbols, source.checks, source.most_programs)
+    facts = source.blocks, symbols, source.checks, source.most_programs
+    return DeviceKernel(*facts, asks_for_memory=bool(source.described))
 
 
 def device_code(code: bytes) -> DeviceCode:

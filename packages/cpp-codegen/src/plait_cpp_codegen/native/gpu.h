@@ -123,17 +123,23 @@ int view_of(const TensorSpec* spec, int64_t offset, void** tensor) {
   *tensor = view;
   return 0;
 }
+int room_on_device(const Api* api, int32_t number, int64_t programs, void** tensor, char** data) {
+  const Launchable& it = gpu_of(api).kernels[number];
+  if (!it.scratch || programs <= 0) return 0;
+  const int64_t bytes = it.scratch * programs, step = 1;
+  const TensorSpec row{UNSIGNED, 8, 1, BYTE, &bytes, &step, gpu_of(api).index + 1};
+  return empty_on_device(&row, tensor, data);
+}
 // Memory for the programs of one launch, torch's of the current stream: what uses it later waits for the kernel. Its place is the first
-// of the two arguments behind those of the program's.
+// of the two arguments behind those of the program's, where the program has given it none.
 struct Scratch {
   void* tensor = nullptr;
   char* data = nullptr;
   int code = 0;
-  Scratch(const Api* api, const Launchable& it, int64_t programs, void** arguments) {
-    if (!it.scratch || programs <= 0) return;
-    const int64_t bytes = it.scratch * programs, step = 1;
-    const TensorSpec row{UNSIGNED, 8, 1, BYTE, &bytes, &step, gpu_of(api).index + 1};
-    code = empty_on_device(&row, &tensor, &data);
+  Scratch(const Api* api, int32_t number, int64_t programs, void** arguments) {
+    const Launchable& it = gpu_of(api).kernels[number];
+    if (*(void**)arguments[it.arguments - 2]) return;
+    code = room_on_device(api, number, programs, &tensor, &data);
     arguments[it.arguments - 2] = &data;
   }
   ~Scratch() { drop_tensor(tensor); }
@@ -147,7 +153,7 @@ int launch_in(const Scratch& scratch, const Launchable& it, int64_t programs, vo
 }
 int launch_kernel(const Api* api, int32_t number, int64_t programs, void** arguments, void* stream) {
   const Launchable& it = gpu_of(api).kernels[number];
-  const Scratch scratch(api, it, programs, arguments);
+  const Scratch scratch(api, number, programs, arguments);
   return launch_in(scratch, it, programs, arguments, stream);
 }
 int copy_on_device(const Api*, void* to, const void* from, int64_t bytes, void* stream) {
@@ -194,6 +200,26 @@ int reserve_state(const Api* api, const ExternCall* call, int64_t count, void* c
   if (int code = take_state(api, count, state)) return code;
   return give_state(state, *place->data, stream);
 }
+int begin_writes_on_device(const Api*, void*) { return 0; }
+// Of an error behind a step that has changed an input: whoever runs eager's operators then would change it again.
+int half_written(int code) {
+  int held = PyGILState_Ensure();
+  PyObject *kind, *error, *trace;
+  PyErr_Fetch(&kind, &error, &trace);
+  PyErr_NormalizeException(&kind, &error, &trace);
+  if (kind == device_failed) {
+    PyErr_Restore(kind, error, trace);
+  } else {
+    PyObject* text = error ? PyObject_CallMethod(error, "__str__", nullptr) : nullptr;
+    const char* said = text ? PyUnicode_AsUTF8AndSize(text, nullptr) : nullptr;
+    PyErr_Format(inputs_half_written, "%s, after inputs were changed", said ? said : "out of memory");
+    PyObject* const taken[] = {kind, error, trace, text};
+    for (PyObject* each : taken) if (each) Py_DecRef(each);
+  }
+  PyGILState_Release(held);
+  (void)code;
+  return PYTHON_ERROR;
+}
 // A report of its own for each of the calls that run at once.
 int64_t* report_at(const Gpu& gpu, int slot) { return gpu.reports + 3 * gpu.checks * slot; }
 int slot_of(const Gpu& gpu, const int64_t* report) { return (int)((report - gpu.reports) / (3 * gpu.checks)); }
@@ -239,7 +265,8 @@ void give_device(Api* api) {
   api->stream = stream_of; api->empty = empty_on_device; api->output = output_on_device; api->view = view_of;
   api->launch = launch_kernel; api->copy = copy_on_device; api->reserve = reserve_state;
   api->open_report = open_report; api->mark = mark_report; api->check = check_report; api->close_report = close_report;
-  api->finish = finish_on_device;
+  api->finish = finish_on_device; api->room = room_on_device;
+  api->begin_writes = begin_writes_on_device; api->half_written = half_written;
 }
 
 void close_gpu(Gpu* gpu) {
