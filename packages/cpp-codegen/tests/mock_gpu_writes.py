@@ -77,8 +77,13 @@ program writing()
 """Changes its table, where all places are right, and then x, by way of memory that begins late: a
 block, and what a kernel asks for itself."""
 KERNELS = {
-    **{"taken": (64, 1), "rows": (64, 0), "halve": (64, 0), "through": (4, 0, 2, 4096)},
-    **{"spread": (256, 0), "more": (1, 0), "twice": (4, 0)},
+    "taken": (64, 1),
+    "rows": (64, 0),
+    "halve": (64, 0),
+    "through": (4, 0, 2, 4096),
+    "spread": (256, 0),
+    "more": (1, 0),
+    "twice": (4, 0),
 }
 
 gc.collect()

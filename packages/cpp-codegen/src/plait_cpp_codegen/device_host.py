@@ -195,7 +195,9 @@ class DeviceHostWriter(HostWriter):
         for at, name in self.before.rooms.items():
             launch = self.program.steps[at]
             assert isinstance(launch, Launch), "launches alone have rooms"
-            numbers = "".join(f"int64_t n{n} = {c_index(s)}; " for n, s in enumerate(launch.symbols))
+            numbers = "".join(
+                f"int64_t n{n} = {c_index(s)}; " for n, s in enumerate(launch.symbols)
+            )
             sizes, programs = self._programs(launch)
             given = f"{self.numbers[launch.kernel]}, {programs}, &{name}_tensor, &{name}"
             lines += [f"{{ {numbers}{{ {sizes}code = api.room(&api, {given}); }} }}", _OR_DONE]
@@ -308,7 +310,7 @@ class DeviceHostWriter(HostWriter):
         ]
 
     def _programs(self, launch: Launch) -> tuple[str, str]:
-        """What names the sizes of a launch, which are n0 and so on, and how many programs it has."""
+        """What names the sizes of a launch, n0 and so on, and how many programs it has."""
         kernel = self.launched[launch.kernel]
         programs = " * ".join(
             f"(({c_index(extent)} + {block - 1}) / {block})" for extent, block in kernel.blocks
