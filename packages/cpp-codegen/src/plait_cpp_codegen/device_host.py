@@ -100,6 +100,8 @@ class DeviceHostWriter(HostWriter):
     """Where each kernel stands in the table of kernels."""
     inputs: InputWrites = field(init=False)
     before: BeforeWrites = field(init=False)
+    undoing: list[list[str]] = field(default_factory=list)
+    """What puts back what each step that says so has changed."""
     at: int = 0
     """How many steps are written."""
 
@@ -160,7 +162,7 @@ class DeviceHostWriter(HostWriter):
         return [*HostWriter._owners(self), *map(owner_name, blocks)]
 
     def _cleanup(self) -> list[str]:
-        lines: list[str] = []
+        lines = self._undo()
         if self.before.first is not None:
             lines.append("if (code && written) code = api.half_written(code);")
         owners = [*self._owners(), *(f"{each}_tensor" for each in self._rooms())]
@@ -232,14 +234,36 @@ class DeviceHostWriter(HostWriter):
                 last = number if self.launched[step.kernel].checks else last
 
     def _shows(self, step: Step) -> bool:
-        """Whether it returns, or changes an input."""
-        return isinstance(step, Return) or bool(self.inputs.of(step))
+        """Whether it returns, or changes an input for good."""
+        return isinstance(step, Return) or self.inputs.is_final(step)
 
     def _step(self, step: Step) -> list[str]:
         if isinstance(step, OnError):
-            raise UnsupportedProgramError("a program for a GPU that puts inputs back after errors")
+            return self._on_error(step.launch)
         what = named(step)
         return [*HostWriter._step(self, step), *(self._finished(what) if what else ())]
+
+    def _on_error(self, launch: Launch) -> list[str]:
+        """Nothing fails behind the first final step."""
+        if self.before.first is not None and self.at > self.before.first:
+            return []
+        self.undoing.append(self._launched(launch, "undone"))
+        return [f"undo = {len(self.undoing)};"]
+
+    def _undo(self) -> list[str]:
+        """What puts inputs back after an error; a recording of the program has it apart."""
+        if not self.undoing:
+            return []
+        is_final = "written" if self.before.first is not None else "0"
+        lines = [f"if (undo && (code ? !{is_final} : api.begin_undo(&api, stream))) {{"]
+        lines.append("  int undone = 0;")
+        for number, launch in reversed([*enumerate(self.undoing, 1)]):
+            lines += [
+                f"  if (undo >= {number} && !undone) {{",
+                *(f"    {it}" for it in launch),
+                "  }",
+            ]
+        return [*lines, "  if (undone) code = api.half_written(undone);", "}"]
 
     def _free(self, buffer: ProgramBuffer) -> list[str]:
         memory = memory_of(self.buffers, buffer.name)
@@ -285,6 +309,14 @@ class DeviceHostWriter(HostWriter):
         ]
 
     def _launch(self, launch: Launch) -> list[str]:
+        lines = self._launched(launch, "code")
+        self.unchecked = self.unchecked or self.launched[launch.kernel].checks > 0
+        number, self.launches = self.launches, self.launches + 1
+        marks = ["code = api.mark(&api, report, stream);", _OR_DONE]
+        return [*lines, _OR_DONE, *(marks if number in self.marked else ())]
+
+    def _launched(self, launch: Launch, result: str) -> list[str]:
+        """A launch, whose code is assigned to `result`."""
         kernel = self.launched[launch.kernel]
         number = self.numbers[launch.kernel]
         sizes, programs = self._programs(launch)
@@ -297,16 +329,12 @@ class DeviceHostWriter(HostWriter):
             values.append(f"int64_t* places = report + {3 * self.checks};")
             passed.append("&places")
             self.checks += kernel.checks
-            self.unchecked = True
         passed += [f"&{self.before.rooms.get(self.at, 'nothing')}", *["&nothing"] * (_HIDDEN - 1)]
-        launch_number, self.launches = self.launches, self.launches + 1
-        marks = ["code = api.mark(&api, report, stream);", "if (code) goto done;"]
+        run = f"{result} = api.launch(&api, {number}, {programs}, arguments, stream);"
         return [
             f"// {comment_of(launch.origin)}",
             f"{{ {' '.join(values)} void* arguments[] = {{{', '.join(passed)}}};",
-            f"  {{ {sizes}code = api.launch(&api, {number}, {programs}, arguments, stream); }} }}",
-            "if (code) goto done;",
-            *(marks if launch_number in self.marked else ()),
+            f"  {{ {sizes}{run} }} }}",
         ]
 
     def _programs(self, launch: Launch) -> tuple[str, str]:

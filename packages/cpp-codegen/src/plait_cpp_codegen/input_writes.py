@@ -1,7 +1,8 @@
 """Which steps of a program for a GPU change inputs, and what comes before the first of them.
 
 A call that raises has changed nothing, since eager may run in its place. So all that can fail for
-want of memory, or for a wrong index, comes before the first step that changes an input.
+want of memory, or for a wrong index, comes before the first step that changes an input and that
+nothing puts back.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from plait_scheduler import (
     CopyBack,
     InputStorage,
     Launch,
+    OnError,
     OutputStorage,
     Program,
     Step,
@@ -31,7 +33,9 @@ class InputWrites:
     def __init__(self, program: Program) -> None:
         self.buffers = {buffer.name: buffer for buffer in program.buffers}
         self._steps = program.steps
+        undone = (step.launch for step in program.steps if isinstance(step, OnError))
         self._params = {kernel.name: kernel.params for kernel in program.kernels}
+        self._undone = frozenset(name for launch in undone for name in self._written(launch))
 
     def of(self, step: Step) -> frozenset[int]:
         """Their positions."""
@@ -42,14 +46,21 @@ class InputWrites:
             case CallExtern() if step.out_variant:
                 names = step.results
             case Launch():
-                params = self._params[step.kernel]
-                given = zip(params, step.buffers, strict=True)
-                names = tuple(name for param, name in given if param.access is not Access.READ)
+                names = self._written(step)
         return frozenset(self._inputs(name for name in names if name is not None))
 
+    def is_final(self, step: Step) -> bool:
+        """Whether a step changes an input that nothing puts back where a later one fails."""
+        is_put_back = isinstance(step, Launch) and self._undone.issuperset(self._written(step))
+        return bool(self.of(step)) and not is_put_back
+
     def first(self) -> int | None:
-        """The first step of the program that changes an input; None where none does."""
-        return next((at for at, step in enumerate(self._steps) if self.of(step)), None)
+        """The first step of the program that is final; None where none is."""
+        return next((at for at, step in enumerate(self._steps) if self.is_final(step)), None)
+
+    def _written(self, launch: Launch) -> tuple[str, ...]:
+        given = zip(self._params[launch.kernel], launch.buffers, strict=True)
+        return tuple(name for param, name in given if param.access is not Access.READ)
 
     def memory(self, name: str) -> str:
         """The buffer in whose memory a buffer lies."""
@@ -64,7 +75,7 @@ class InputWrites:
 
 @dataclass(frozen=True, slots=True)
 class BeforeWrites:
-    """What a program needs behind the first step that changes an input, to be there before it."""
+    """What a program needs behind the first final step, to be there before it."""
 
     first: int | None
     """That step; None where no input is changed."""
@@ -77,7 +88,7 @@ class BeforeWrites:
 def before_writes(
     program: Program, blocks: Collection[str], asking: Collection[str], checking: Collection[str]
 ) -> BeforeWrites:
-    """What comes before the first step of a program that changes an input.
+    """What comes before the first final step of a program.
 
     Args:
         blocks: temporaries that are allocated where they begin.

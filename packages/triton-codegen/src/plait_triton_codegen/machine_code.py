@@ -10,7 +10,7 @@ from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from plait_scheduler import Launch, Program, aligned_places
+from plait_scheduler import Launch, OnError, Program, aligned_places
 from plait_triton_codegen._version import __version__
 from plait_triton_codegen.errors import KernelCompilationError, TritonCodegenError
 from plait_triton_codegen.interpreting import require_compiler
@@ -149,11 +149,10 @@ def aligned_arguments(program: Program) -> dict[str, frozenset[int]]:
     where inputs do."""
     buffers = {buffer.name: buffer for buffer in program.buffers}
     found: dict[str, frozenset[int]] = {}
-    for step in program.steps:
-        if not isinstance(step, Launch):
-            continue
+    steps = (step.launch if isinstance(step, OnError) else step for step in program.steps)
+    for launch in (step for step in steps if isinstance(step, Launch)):
         here = frozenset(
-            number for number, whole in enumerate(aligned_places(step, buffers)) if whole
+            number for number, whole in enumerate(aligned_places(launch, buffers)) if whole
         )
-        found[step.kernel] = found.get(step.kernel, here) & here
+        found[launch.kernel] = found.get(launch.kernel, here) & here
     return found

@@ -72,6 +72,8 @@ struct Api {
   // makes of its error one after which nothing is run in place of the program.
   int (*begin_writes)(const Api* api, void* stream);
   int (*half_written)(int code);
+  // Whether what puts inputs back is launched though nothing has failed: while a program is recorded.
+  int (*begin_undo)(const Api* api, void* stream);
   // The seed and the offset of the GPU's default generator, which it moves on by `count`, as a call gives them on the device.
   int (*reserve)(const Api* api, const ExternCall* call, int64_t count, void* const* data, const Place* place, void* stream);
   // Waits for all that was launched, in programs that say so; `what` is named by the error of what has failed.

@@ -201,6 +201,7 @@ int reserve_state(const Api* api, const ExternCall* call, int64_t count, void* c
   return give_state(state, *place->data, stream);
 }
 int begin_writes_on_device(const Api*, void*) { return 0; }
+int begin_undo_on_device(const Api*, void*) { return 0; }
 // Of an error behind a step that has changed an input: whoever runs eager's operators then would change it again.
 int half_written(int code) {
   int held = PyGILState_Ensure();
@@ -266,7 +267,7 @@ void give_device(Api* api) {
   api->launch = launch_kernel; api->copy = copy_on_device; api->reserve = reserve_state;
   api->open_report = open_report; api->mark = mark_report; api->check = check_report; api->close_report = close_report;
   api->finish = finish_on_device; api->room = room_on_device;
-  api->begin_writes = begin_writes_on_device; api->half_written = half_written;
+  api->begin_writes = begin_writes_on_device; api->half_written = half_written; api->begin_undo = begin_undo_on_device;
 }
 
 void close_gpu(Gpu* gpu) {

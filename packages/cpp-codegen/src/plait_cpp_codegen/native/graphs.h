@@ -68,13 +68,16 @@ constexpr uint64_t NUMBER = uint64_t(1) << 62;  // which no address has
 constexpr int NUMBER_SHIFT = 40;
 char* as_number(int32_t buffer) { return (char*)(NUMBER | uint64_t(buffer) << NUMBER_SHIFT); }
 struct Part { void *graph, *executable; };
+constexpr int32_t UNDO = 3;  // of a recording's parts
 // A state that numbers are drawn from: memory of the recording's own, to which it is copied before each launch.
 struct Reserved { int64_t count, state[2]; void* tensor; char* data; Reserved* next; };
 struct Recording {
   void* stream;
-  Part parts[3];              // up to the last kernel that checks indices, up to the first that changes an input, and what follows
-  int32_t last;               // of these: of a program that checks nothing there is one, and of one that changes nothing two
-  bool writes;                // whether it changes inputs
+  Part parts[4];              // up to the last kernel that checks indices, up to the first that changes an input for good, and what
+                              // follows; then what puts back changes before that
+  int32_t last;               // of the first three: of a program that checks nothing there is one, and of one without such changes two
+  int32_t at;                 // which is recorded
+  bool writes;                // whether it changes inputs for good
   bool is_ready;              // else only the shapes of the outputs are known
   Launched* launched;         // which use what moves
   Reserved *reserved, **last_reserved;  // in the order of the program
@@ -236,7 +239,7 @@ int recorded_launch(const Api* api, int32_t number, int64_t programs, void** arg
   if (programs <= 0) return 0;
   Recording* it = (Recording*)api->recording;
   Launched* made = zeros<Launched>(0);
-  *made = {it->last, nullptr, &kernel, (unsigned)programs, zeros<uint64_t>(kernel.arguments), zeros<Moving>(kernel.pointers), 0, it->launched};
+  *made = {it->at, nullptr, &kernel, (unsigned)programs, zeros<uint64_t>(kernel.arguments), zeros<Moving>(kernel.pointers), 0, it->launched};
   it->launched = made;
   for (int32_t i = 0; i < kernel.arguments; ++i) made->arguments[i] = *(uint64_t*)arguments[i];
   for (int32_t i = 0; i < kernel.pointers; ++i) {
@@ -264,22 +267,24 @@ int recorded_reserve(const Api* api, const ExternCall* call, int64_t count, void
   return 0;
 }
 // Where a part ends, and the next begins. No memory moves between the two.
-int next_part(Recording* it, void* stream) {
-  int error = graph_driver.end(stream, &it->parts[it->last].graph);
+int next_part(Recording* it, int32_t part, void* stream) {
+  int error = graph_driver.end(stream, &it->parts[it->at].graph);
   if (!error) error = graph_driver.begin(stream, RELAXED);
-  ++it->last;
+  it->at = part;
+  if (part != UNDO) it->last = part;
   return error ? driver_error("a recorded program", error) : 0;
 }
 int recorded_mark(const Api* api, int64_t*, void* stream) {
   Recording* it = (Recording*)api->recording;
   if (it->last) return python_error(PyExc_RuntimeError, "it checks indices more than once");
-  return next_part(it, stream);
+  return next_part(it, it->last + 1, stream);
 }
 int recorded_writes(const Api* api, void* stream) {
   Recording* it = (Recording*)api->recording;
   it->writes = true;
-  return it->last ? next_part(it, stream) : 0;
+  return it->last ? next_part(it, it->last + 1, stream) : 0;
 }
+int recorded_undo(const Api* api, void* stream) { return !next_part((Recording*)api->recording, UNDO, stream); }
 int recorded_check(const Api*, int64_t*) { return 0; }
 void recorded_close(const Api*, int64_t*, void*, int) {}
 
@@ -298,18 +303,18 @@ bool captured(const Program& program, Recording* it, Output* made, const char** 
   Api& api = recorder.api;
   api.output = recorded_output; api.view = recorded_view; api.call = recorded_call;
   api.open_report = recorded_report; api.mark = recorded_mark; api.check = recorded_check; api.close_report = recorded_close;
-  api.launch = recorded_launch; api.reserve = recorded_reserve; api.begin_writes = recorded_writes; api.recording = it;
+  api.launch = recorded_launch; api.reserve = recorded_reserve; api.begin_writes = recorded_writes; api.begin_undo = recorded_undo; api.recording = it;
   void* stream = stream_of(&program.api);
   if (int failed = graph_driver.begin(stream, RELAXED)) return driver.explain(failed, error), false;
   int code = run(recorder, (void* const*)it->inputs, made, it->sizes);
-  int failed = graph_driver.end(stream, &it->parts[it->last].graph);
+  int failed = graph_driver.end(stream, &it->parts[it->at].graph);
   if (code || failed) {
     if (take_error) take_error();  // else the next operator of torch would raise it
     if (code == OUT_OF_MEMORY || code == NO_MEMORY_FOR_OUTPUT) *error = "out of memory";
     else if (!code) driver.explain(failed, error);
     return false;
   }
-  for (int32_t i = 0; i <= it->last && !*error; ++i) *error = prepare(it->parts[i]);
+  for (Part& part : it->parts) if (part.graph && !*error) *error = prepare(part);
   return !*error;
 }
 // Memory of the recording's own for the inputs that are copied, and for reports of indices.
@@ -464,6 +469,13 @@ struct OneByOne {
   OneByOne() { pthread_mutex_lock(&replay_lock); }
   ~OneByOne() { pthread_mutex_unlock(&replay_lock); }
 };
+// After an error behind so many parts: inputs are put back where that is to be done and known how.
+int stopped(const Recording& it, int32_t launched, int code) {
+  if (it.writes && launched > it.last) return half_written(code);
+  if (!it.parts[UNDO].executable || !launched) return code;
+  const bool is_saved = launched > (it.last < 2 ? it.last : 1);  // what all changes have overwritten
+  return is_saved && !graph_driver.launch(it.parts[UNDO].executable, it.stream) ? code : half_written(code);
+}
 int launch_recording(const Program& program, Recording& it, void* const* inputs, const Output* outputs) {
   const Signature& signature = *program.signature;
   const Api* api = &program.api;
@@ -478,20 +490,22 @@ int launch_recording(const Program& program, Recording& it, void* const* inputs,
   if (code) return code;
   if (int error = move(program, it, inputs, outputs)) return driver_error("the arguments of a recorded kernel", error);
   for (int32_t i = 0; i <= it.last; ++i) {
-    if (i == 2 && (code = read_report(gpu_of(api), it.report, it.checked))) return code;  // before anything is changed
-    int error = it.parts[i].executable ? graph_driver.launch(it.parts[i].executable, it.stream) : 0;
-    if (!error && !i && it.report) error = driver.record(it.checked, it.stream);
-    if (error) return driver_error("a recorded program", error);
+    if (i == 2 && (code = read_report(gpu_of(api), it.report, it.checked))) return stopped(it, i, code);
+    if (int error = it.parts[i].executable ? graph_driver.launch(it.parts[i].executable, it.stream) : 0)
+      return stopped(it, i, driver_error("a recorded program", error));
+    if (int error = !i && it.report ? driver.record(it.checked, it.stream) : 0) return stopped(it, 1, driver_error("a recorded program", error));
   }
+  const bool reads = it.report && it.last < 2 && it.parts[UNDO].executable;  // while nothing else runs in the pool's memory
+  if (reads && (code = read_report(gpu_of(api), it.report, it.checked))) return stopped(it, it.last + 1, code);
   for (int32_t i = 0; i < signature.outputs && !code; ++i)
     if (it.output_owners[i]) code = copy_on_device(api, outputs[i].data, it.outputs[i], it.shapes[i].elements * (signature.output_specs[i].bits / 8), it.stream);
-  return code && it.writes ? half_written(code) : code;
+  return code ? stopped(it, it.last + 1, code) : 0;
 }
 // Without the GIL, for which others may wait that hold the lock.
 int replay(const Program& program, Recording& it, void* const* inputs, const Output* outputs) {
   int code = launch_recording(program, it, inputs, outputs);
   if (!it.report) return code;
-  if (!code && it.last < 2) code = read_report(gpu_of(&program.api), it.report, it.checked);
+  if (!code && it.last < 2 && !it.parts[UNDO].executable) code = read_report(gpu_of(&program.api), it.report, it.checked);
   if (code) {  // kernels that nothing has waited for may still write to it
     driver.wait(it.stream);
     memset(it.report, 0, sizeof(int64_t) * 3 * program.signature->check_count);
