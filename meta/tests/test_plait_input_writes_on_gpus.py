@@ -112,6 +112,22 @@ def test_statistics_of_normalizations_are_written_by_few_launches() -> None:
     assert sum(isinstance(step, Launch) for step in program.steps[last:]) <= 5
 
 
+def test_weights_are_converted_together_beside_statistics() -> None:
+    """In 16 bits each layer reads its weight in another type: one launch makes them all."""
+    layers = [nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU()) for _ in range(4)]
+    model = nn.Sequential(*layers)
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return model(x).float().square().mean()
+
+    compiled = plait.compile(loss)
+    compiled(torch.randn(2, 8, 16, 16)).backward()
+    program = forward_of(compiled)
+    first = next(n for n, step in enumerate(program.steps) if isinstance(step, CallExtern))
+    assert sum(isinstance(step, Launch) for step in program.steps[:first]) <= 3
+
+
 @pytest.mark.parametrize("how", ["index_copy_", "slice"])
 def test_rows_of_a_cache_are_replaced_in_place(how: str) -> None:
     def decode(cache: torch.Tensor, at: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
