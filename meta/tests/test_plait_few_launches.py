@@ -27,8 +27,8 @@ COMBINED = {"scheduler.combine_launches": True}
 
 @pytest.fixture
 def results_are_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As by programs of a GPU, which write to no inputs."""
-    monkeypatch.setattr(pipeline, "_writes_inputs", lambda *given: False)
+    """As by programs of several devices, which write to no inputs."""
+    monkeypatch.setattr(pipeline, "writes_inputs", lambda *given: False)
 
 
 def on_gpu(graph: Graph, *, combine: bool) -> Program:

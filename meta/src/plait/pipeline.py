@@ -47,6 +47,7 @@ from plait.symbolic import has_open_sizes
 from plait.trained import Trained
 from plait.user_frames import in_user_frames
 from plait.variants import BY_RULE, Varied, chosen_variant, may_vary
+from plait.writing import is_on_cpu, writes_inputs
 
 if TYPE_CHECKING:
     import torch
@@ -134,7 +135,7 @@ def _compiled(
     users = fx_passes.users_in_place(aten) if whole else None
     aten = aten if users is None else users.graph
     stages.keep(aten=aten)
-    direct = not options.verify and _writes_inputs(aten, target)
+    direct = not options.verify and writes_inputs(aten, target, options)
     written = written_last(aten, fx_passes.writable(aten)) if direct else {}
     if users is not None:
         written = {result: n for result, n in written.items() if result not in users.written}
@@ -269,7 +270,7 @@ def compile_training_graph(
     stages.dump("saved.txt", lambda: fx_passes.print_saved(parts))
     stages.keep(aten=parts.forward, partition=parts)
     # What is compared must not have changed its inputs already.
-    direct = not options.verify and _writes_inputs(parts.forward, target)
+    direct = not options.verify and writes_inputs(parts.forward, target, options)
     written = (
         written_last(parts.forward, fx_passes.writable_in_training(joint, parts)) if direct else {}
     )
@@ -346,7 +347,7 @@ def _may_compile_ahead(parts: Partition, target: Target, options: CompileOptions
     runs_users = options.user_passes.after_grad or options.verify or options.strict
     if options.cpp_options().autotune:
         return False  # what is timed is not to share the machine with it
-    on_cpu = _writes_inputs(parts.forward, target) and _writes_inputs(parts.backward, target)
+    on_cpu = is_on_cpu(parts.forward, target) and is_on_cpu(parts.backward, target)
     return on_cpu and target is Target.BY_DEVICE and not runs_users
 
 
@@ -403,13 +404,6 @@ def _improved(recorded: AtenGraph, stages: Stages, options: CompileOptions) -> A
         return run_all(recorded, options.passes(), stages, options)
 
 
-def _writes_inputs(aten: AtenGraph, target: Target) -> bool:
-    """Whether code may write to inputs: kernels of the CPU do not fail once they run, as those
-    that are compiled when they are first launched may."""
-    devices = {each.device.type for each in aten.example_inputs if hasattr(each, "device")}
-    return target is not Target.TRITON and devices <= {"cpu"}
-
-
 def _generated(
     aten: AtenGraph,
     stages: Stages,
@@ -445,8 +439,9 @@ def _generated(
     stages.dump("loops.txt", lambda: ir_lowering.print_graph(loops))
 
     with stages.stage("schedule"):
-        # What is compared must not have changed its inputs already.
-        scratch = aten.scratch if not options.verify and _writes_inputs(aten, target) else ()
+        # What is compared must not have changed its inputs already; nor what runs out of memory
+        # halfway, as programs of GPUs may, and is made up for by ATen's kernels.
+        scratch = aten.scratch if not options.verify and is_on_cpu(aten, target) else ()
         planned = options.scheduler_options(variant, scheduler.device_limits(loops))
     products: tuple[TimedProducts, ...] = ()
     if may_time_products(loops, target, options):

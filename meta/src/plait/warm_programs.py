@@ -17,6 +17,7 @@ from plait.replay import ProgramError, is_foreign, raise_lost, raise_on_gpu, wat
 from plait.run_failures import RunFailures
 from plait_bytecode_tracer.stored import DiffersError, NotRepeatedError, NotStoredError
 from plait_utils import DiskCache, get_logger
+from plait_utils.device_errors import HalfWrittenError
 
 if TYPE_CHECKING:
     import torch
@@ -304,6 +305,8 @@ def _once_at_most(run: Runner) -> Runner:
             return run(*inputs)
         except ProgramError as error:
             raised = error.__cause__ or error
+            if isinstance(raised, HalfWrittenError):
+                raise NotRepeatedError from raised
             raise_lost(raised, inputs, "a stored program")
             raise_on_gpu(raised, inputs, "a stored program")
             raise raised from None

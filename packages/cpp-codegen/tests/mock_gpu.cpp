@@ -53,7 +53,7 @@ thread_local void* context = nullptr;
 thread_local Stream* current = &default_stream;
 thread_local bool pooled = false;
 bool lazy = false;
-std::atomic<int> calls{0}, failing{0}, failing_memory{0}, failing_wait{0}, misused{0};
+std::atomic<int> calls{0}, failure{FAILED}, failing{0}, failing_memory{0}, failing_wait{0}, misused{0};
 std::atomic<int> blocks{0}, views{0}, modules{0}, events{0}, graphs{0}, executables{0};
 
 template <class F> F* torchs(const char* name) {
@@ -103,7 +103,7 @@ void submit(Stream& stream, Node node) {
 // Whether a function of the driver fails: where a test says so, and where the thread has no context.
 int called(bool needs_context = true) {
   ++calls;
-  if (failing && !--failing) return FAILED;
+  if (failing && !--failing) return failure;
   return needs_context && context != &contexts[0] && context != &contexts[1] ? NO_CONTEXT : 0;
 }
 #define CALLED(...) if (int error = called(__VA_ARGS__)) return error
@@ -406,7 +406,8 @@ EXPORT void mock_set_device(int device) {  // where tensors are, in each thread 
   tensors_on = device;
   current = &default_streams[device];
 }
-EXPORT void mock_fail(int at) { failing = at; }
+EXPORT void mock_fail(int at) { failing = at; failure = FAILED; }
+EXPORT void mock_fail_for_now(int at) { failing = at; failure = 2; }  // CUDA_ERROR_OUT_OF_MEMORY, after which the context is as before
 EXPORT void mock_fail_memory(int at) { failing_memory = at; }
 EXPORT void mock_fail_wait(int at) { failing_wait = at; }
 EXPORT int mock_fails() { return failing + failing_memory; }

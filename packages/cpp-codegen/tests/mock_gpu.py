@@ -120,7 +120,8 @@ def built(
             continue
         extent, checks, most, scratch = (*programs[kernel.name], 0, 0)[:4]
         symbols = tuple(kernel.symbols)
-        kernels[kernel.name] = DeviceKernel(((as_index(extent), 1),), symbols, checks, most)
+        blocks = ((as_index(extent), 1),)
+        kernels[kernel.name] = DeviceKernel(blocks, symbols, checks, most, scratch > 0)
         codes[kernel.name] = DeviceCode(kernel.name, 32, 64 << 10, IMAGE, scratch)
 
     def run_otherwise(*inputs: Tensor) -> Any:

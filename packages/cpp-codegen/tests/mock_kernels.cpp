@@ -6,6 +6,8 @@ static double* d(void** a, int n) { return *(double**)a[n]; }
 static int64_t* l(void** a, int n) { return *(int64_t**)a[n]; }
 
 PROGRAM(twice, 2) { for (int64_t i = 1024 * at; i < 1024 * (at + 1); ++i) f(a, 1)[i] = 2 * f(a, 0)[i]; }
+PROGRAM(keep, 2) { for (int64_t i = 1024 * at; i < 1024 * (at + 1); ++i) f(a, 1)[i] = f(a, 0)[i]; }
+PROGRAM(grow, 1) { for (int64_t i = 1024 * at; i < 1024 * (at + 1); ++i) f(a, 0)[i] = 2 * f(a, 0)[i] + 1; }
 PROGRAM(sum, 3) { for (int64_t i = 1024 * at; i < 1024 * (at + 1); ++i) f(a, 2)[i] = f(a, 0)[i] + f(a, 1)[i]; }
 PROGRAM(spread, 2) { for (int64_t i = 0; i < 1024; ++i) f(a, 1)[1024 * at + i] = f(a, 0)[(1024 * at + i) % 4096]; }
 PROGRAM(more, 1) { for (int64_t i = 0; i < 1024; ++i) f(a, 0)[i] += 1; }

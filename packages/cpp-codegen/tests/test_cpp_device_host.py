@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-CASES = "mock_gpu_cases.py", "mock_given_cases.py"
+CASES = "mock_gpu_cases.py", "mock_given_cases.py", "mock_gpu_writes.py"
 HERE = Path(__file__).parent
 
 pytestmark = pytest.mark.skipif(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from plait_ir_lowering import TensorRef
 from plait_scheduler import (
     Allocate,
+    ArenaPlan,
     ArenaStorage,
     Free,
     Lifetime,
@@ -62,6 +63,23 @@ def without(program: Program, names: Collection[str]) -> Program:
     """The program with an arena for the other temporaries alone."""
     if not names:
         return program
+    plan = plan_arena([life for life in _lives(program) if life.name not in names])
+    moved = tuple(
+        replace(each, storage=ArenaStorage(plan.offsets[each.name]))
+        if each.name in plan.offsets
+        else each
+        for each in program.buffers
+    )
+    return replace(program, buffers=moved, arena_nbytes=plan.nbytes)
+
+
+def planned(program: Program, names: Collection[str]) -> ArenaPlan:
+    """Where these temporaries lie in one block that they share."""
+    return plan_arena([life for life in _lives(program) if life.name in names])
+
+
+def _lives(program: Program) -> list[Lifetime]:
+    """From which step to which each temporary of the arena is alive."""
     buffers = {buffer.name: buffer for buffer in program.buffers}
     first: dict[str, int] = {}
     last: dict[str, int] = {}
@@ -70,16 +88,8 @@ def without(program: Program, names: Collection[str]) -> Program:
             memory = memory_of(buffers, step.buffer)
             first.setdefault(memory, at)
             last[memory] = at
-    lives = [
+    return [
         Lifetime(each.name, each.nbytes, first[each.name], last[each.name])
         for each in program.buffers
-        if isinstance(each.storage, ArenaStorage) and each.name in first and each.name not in names
+        if isinstance(each.storage, ArenaStorage) and each.name in first
     ]
-    plan = plan_arena(lives)
-    moved = tuple(
-        replace(each, storage=ArenaStorage(plan.offsets[each.name]))
-        if each.name in plan.offsets
-        else each
-        for each in program.buffers
-    )
-    return replace(program, buffers=moved, arena_nbytes=plan.nbytes)

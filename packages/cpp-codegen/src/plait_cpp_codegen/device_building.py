@@ -129,7 +129,7 @@ def build_device_host(
 
     with timer.phase("build"):
         runtime = runtime_for(toolchain, store, gpu=True)
-        if graphs is not None and _may_record(native, kernels, graphs, check_launches):
+        if graphs is not None and _may_record(native, graphs, check_launches):
             graphs.connect(runtime.new_stream)
             recorded += [graphs, buffer_uses(native)]
         run, hit = load_cached(
@@ -144,14 +144,9 @@ def build_device_host(
     return DeviceHost(plan.around(run) if plan else run, key if alone else None, hit)
 
 
-def _may_record(
-    program: Program,
-    kernels: Mapping[str, DeviceKernel],
-    graphs: DeviceGraphs,
-    check_launches: bool,
-) -> bool:
+def _may_record(program: Program, graphs: DeviceGraphs, check_launches: bool) -> bool:
     """Whether a program can be recorded, as far as its steps tell; if not, that is told."""
-    reason = graph_refusal(program, kernels)
+    reason = graph_refusal(program)
     if check_launches:
         reason = "the option check_launches waits for each launch"
     if reason is not None:

@@ -14,8 +14,8 @@ from types import TracebackType
 import torch
 
 from plait_cpp_codegen.building import is_of_python
-from plait_cpp_codegen.device_host import DeviceKernel, InputWrites
 from plait_cpp_codegen.external.schemas import overload_of, reserves, tensors_of
+from plait_cpp_codegen.input_writes import InputWrites
 from plait_ir_lowering import TensorRef
 from plait_scheduler import (
     CallExtern,
@@ -160,20 +160,18 @@ def _used(step: CallExtern | CopyBack) -> list[str]:
     return [*(ref.buffer for ref in tensors_of(step)), *made]
 
 
-def graph_refusal(program: Program, kernels: Mapping[str, DeviceKernel]) -> str | None:
+def graph_refusal(program: Program) -> str | None:
     """Why a program that the native host runs cannot be recorded, as far as its steps tell."""
-    writes = InputWrites(program)
-    checks = False
+    buffers = {buffer.name: buffer for buffer in program.buffers}
     for step in program.steps:
-        if isinstance(step, Launch) and step.kernel not in kernels:
-            return "it computes on the CPU, too"
+        reason = None
+        used = step.buffers if isinstance(step, Launch) else ()
+        if used and all(buffers[name].device.type == "cpu" for name in used):
+            reason = "it computes on the CPU, too"
         if isinstance(step, CallExtern):
-            reason = _call_refusal(step, writes.buffers)
-            if reason is not None:
-                return reason
-        if checks and writes.of(step):
-            return "it writes to an input after checking indices, which must all be right for that"
-        checks = checks or (isinstance(step, Launch) and kernels[step.kernel].checks > 0)
+            reason = _call_refusal(step, buffers)
+        if reason is not None:
+            return reason
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
@@ -11,18 +11,14 @@ from plait_cpp_codegen.blocks import host_temporaries, large_temporaries, memory
 from plait_cpp_codegen.errors import UnsupportedProgramError
 from plait_cpp_codegen.given import Given, given_by_host
 from plait_cpp_codegen.host import HostWriter, comment_of, data_name, owner_name
+from plait_cpp_codegen.input_writes import BeforeWrites, InputWrites, before_writes
 from plait_cpp_codegen.kernels.index import c_index
 from plait_cpp_codegen.tables import Described, described, string
 from plait_ir_lowering import DType, IndexExpr, Layout, TensorRef
 from plait_scheduler import (
-    Access,
-    CallExtern,
-    CopyBack,
-    InputStorage,
     Launch,
     OnError,
     OutputStorage,
-    Program,
     ProgramBuffer,
     Return,
     Step,
@@ -52,10 +48,15 @@ class DeviceKernel:
     most_programs: int = 0
     """How many programs share all of it out among them, where there are fewer than by its blocks;
     0 where that many are launched."""
+    asks_for_memory: bool = False
+    """Whether each program of it needs memory of its own."""
 
     def arguments_after(self, pointers: int) -> int:
         """How many arguments it is given, with so many pointers to buffers."""
         return pointers + len(self.symbols) + (self.checks > 0) + _HIDDEN
+
+
+_OR_DONE = "if (code) goto done;"
 
 
 class DeviceCode(NamedTuple):
@@ -71,38 +72,6 @@ class DeviceCode(NamedTuple):
     """What the CUDA driver loads."""
     scratch_bytes: int = 0
     """Memory that each program asks for, behind the kernel's arguments."""
-
-
-class InputWrites:
-    """Which inputs each step of a program writes to."""
-
-    def __init__(self, program: Program) -> None:
-        self.buffers = {buffer.name: buffer for buffer in program.buffers}
-        self._params = {kernel.name: kernel.params for kernel in program.kernels}
-
-    def of(self, step: Step) -> frozenset[int]:
-        """Their positions."""
-        names: tuple[str | None, ...] = ()
-        match step:
-            case CopyBack(target):
-                names = (target,)
-            case CallExtern() if step.out_variant:
-                names = step.results
-            case Launch():
-                params = self._params[step.kernel]
-                given = zip(params, step.buffers, strict=True)
-                names = tuple(name for param, name in given if param.access is not Access.READ)
-        return frozenset(self._inputs(name for name in names if name is not None))
-
-    def memory(self, name: str) -> str:
-        """The buffer in whose memory a buffer lies."""
-        return memory_of(self.buffers, name)
-
-    def _inputs(self, names: Iterable[str]) -> Iterator[int]:
-        for name in names:
-            storage = self.buffers[self.memory(name)].storage
-            if isinstance(storage, InputStorage):
-                yield storage.position
 
 
 @dataclass(slots=True)
@@ -136,10 +105,21 @@ class DeviceHostWriter(HostWriter):
     numbers: dict[str, int] = field(init=False)
     """Where each kernel stands in the table of kernels."""
     inputs: InputWrites = field(init=False)
+    before: BeforeWrites = field(init=False)
+    undoing: list[list[str]] = field(default_factory=list)
+    """What puts back what each step that says so has changed."""
+    at: int = 0
+    """How many steps are written."""
 
     def __post_init__(self) -> None:
-        self.blocks = large_temporaries(self.program) | host_temporaries(self.program)
-        self.program = without(self.program, self.blocks)
+        on_host = host_temporaries(self.program)
+        blocks = large_temporaries(self.program) | on_host
+        asking = [name for name, kernel in self.launched.items() if kernel.asks_for_memory]
+        checking = [name for name, kernel in self.launched.items() if kernel.checks]
+        checking += [name for name, kernel in self.kernels.items() if kernel.can_fail]
+        self.before = before_writes(self.program, blocks - on_host, asking, checking)
+        self.program = without(self.program, blocks)
+        self.blocks = blocks - self.before.late.offsets.keys()
         HostWriter.__post_init__(self)
         self.externs.keeps = not self.program.symbols
         self.numbers = {name: number for number, name in enumerate(self.launched)}
@@ -169,10 +149,14 @@ class DeviceHostWriter(HostWriter):
         lines = ["void* const stream = api.stream(&api); (void)stream;"]
         lines += ["void* nothing = 0; (void)nothing;", "char* arena = 0; void* arena_tensor = 0;"]
         if self.program.arena_nbytes.terms:
-            layout = Layout.of([self.program.arena_nbytes], [1])
-            spec = self.tables.spec(Described(DType.u8, layout))
-            self.tables.define("TensorSpec", "arena_spec", spec)
+            nbytes = self.program.arena_nbytes
+            self.tables.define("TensorSpec", "arena_spec", self._bytes(nbytes))
             lines.append("if (api.empty(&arena_spec, &arena_tensor, &arena)) return OUT_OF_MEMORY;")
+        if self.before.first is not None:
+            lines.append("int written = 0;")
+        if self.before.late.nbytes.terms:
+            lines.append("char* late = 0; void* late_tensor = 0;")
+        lines += [f"char* {each} = 0; void* {each}_tensor = 0;" for each in self._rooms()]
         if self.checks:
             lines.append("int64_t* const report = api.open_report(&api);")
         lines += [*self._pointers(), *self.given.declarations()]
@@ -180,7 +164,11 @@ class DeviceHostWriter(HostWriter):
         return [*lines, *self.given.start()]
 
     def _start(self, buffer: ProgramBuffer) -> str:
-        return "0" if buffer.name in self.blocks else HostWriter._start(self, buffer)
+        is_late = buffer.name in self.before.late.offsets
+        return "0" if is_late or buffer.name in self.blocks else HostWriter._start(self, buffer)
+
+    def _rooms(self) -> list[str]:
+        return [*self.before.rooms.values()]
 
     def _owners(self) -> list[str]:
         blocks = (each.name for each in self.program.buffers if each.name in self.blocks)
@@ -190,14 +178,53 @@ class DeviceHostWriter(HostWriter):
         return self._buffer(name).device.type == "cpu"
 
     def _cleanup(self) -> list[str]:
+        lines = self._undo()
+        if self.before.first is not None:
+            lines.append("if (code && written) code = api.half_written(code);")
         owners = [*self._owners(), *self.given.owners()]
-        lines = [f"api.delete_tensor({owner});" for owner in owners]
+        owners += [f"{each}_tensor" for each in self._rooms()]
+        owners += ["late_tensor"] if self.before.late.nbytes.terms else []
+        lines += [f"api.delete_tensor({owner});" for owner in owners]
         if self.checks:
             lines.append("api.close_report(&api, report, stream, code);")
         return [*lines, "api.delete_tensor(arena_tensor); (void)error; (void)arena;"]
 
     def _run(self, run: Sequence[Step]) -> list[str]:
-        return [line for step in run for line in [*self._checked(step), *self._step(step)]]
+        lines: list[str] = []
+        for step in run:
+            is_first = self.at == self.before.first
+            lines += self._allocated_before() if is_first else []
+            lines += self._checked(step)
+            lines += ["code = api.begin_writes(&api, stream);", _OR_DONE] if is_first else []
+            lines += self._step(step)
+            lines += ["written = 1;"] if is_first else []
+            self.at += 1
+        return lines
+
+    def _allocated_before(self) -> list[str]:
+        """What allocates all that steps behind the first which changes an input need."""
+        lines: list[str] = []
+        late = self.before.late.nbytes
+        if late.terms:
+            self.tables.define("TensorSpec", "late_spec", self._bytes(late))
+            lines.append(
+                "if (api.empty(&late_spec, &late_tensor, &late)) "
+                "{ code = OUT_OF_MEMORY; goto done; }"
+            )
+        for at, name in self.before.rooms.items():
+            launch = self.program.steps[at]
+            assert isinstance(launch, Launch), "launches alone have rooms"
+            numbers = "".join(
+                f"int64_t n{n} = {c_index(s)}; " for n, s in enumerate(launch.symbols)
+            )
+            sizes, programs = self._programs(launch)
+            given = f"{self.numbers[launch.kernel]}, {programs}, &{name}_tensor, &{name}"
+            lines += [f"{{ {numbers}{{ {sizes}code = api.room(&api, {given}); }} }}", _OR_DONE]
+        return lines
+
+    def _bytes(self, count: IndexExpr, is_on_host: bool = False) -> str:
+        """The description of so many bytes."""
+        return self.tables.spec(Described(DType.u8, Layout.of([count], [1]), is_on_host))
 
     def _finished(self, what: str) -> list[str]:
         """What waits until all is done that was launched, where that is asked for."""
@@ -226,14 +253,39 @@ class DeviceHostWriter(HostWriter):
                 last = number if self.launched[step.kernel].checks else last
 
     def _shows(self, step: Step) -> bool:
-        """Whether it returns, or changes an input."""
-        return isinstance(step, Return) or bool(self.inputs.of(step))
+        """Whether it returns, or changes an input for good."""
+        return isinstance(step, Return) or self.inputs.is_final(step)
 
     def _step(self, step: Step) -> list[str]:
         if isinstance(step, OnError):
-            raise UnsupportedProgramError("a program for a GPU that puts inputs back after errors")
+            return self._on_error(step.launch)
         what = named(step)
         return [*HostWriter._step(self, step), *(self._finished(what) if what else ())]
+
+    def _on_error(self, launch: Launch) -> list[str]:
+        """Nothing fails behind the first final step."""
+        if self.before.first is not None and self.at > self.before.first:
+            return []
+        on_cpu = launch.kernel in self.kernels
+        self.undoing.append(
+            self._call_of(launch, "&undone") if on_cpu else self._launched(launch, "undone")
+        )
+        return [f"undo = {len(self.undoing)};"]
+
+    def _undo(self) -> list[str]:
+        """What puts inputs back after an error; a recording of the program has it apart."""
+        if not self.undoing:
+            return []
+        is_final = "written" if self.before.first is not None else "0"
+        lines = [f"if (undo && (code ? !{is_final} : api.begin_undo(&api, stream))) {{"]
+        lines.append("  int undone = 0;")
+        for number, launch in reversed([*enumerate(self.undoing, 1)]):
+            lines += [
+                f"  if (undo >= {number} && !undone) {{",
+                *(f"    {it}" for it in launch),
+                "  }",
+            ]
+        return [*lines, "  if (undone) code = api.half_written(undone);", "}"]
 
     def _free(self, buffer: ProgramBuffer) -> list[str]:
         memory = memory_of(self.buffers, buffer.name)
@@ -247,13 +299,15 @@ class DeviceHostWriter(HostWriter):
         self.users[memory_of(self.buffers, buffer.name)] += 1
         if buffer.name in self.blocks:
             spec, data = f"{buffer.name}_spec", data_name(buffer.name)
-            layout = Layout.of([buffer.nbytes], [1])
-            block = Described(DType.u8, layout, self._is_on_host(buffer.name))
-            self.tables.define("TensorSpec", spec, self.tables.spec(block))
+            block = self._bytes(buffer.nbytes, self._is_on_host(buffer.name))
+            self.tables.define("TensorSpec", spec, block)
             owner = owner_name(buffer.name)
             return [
                 f"if (api.empty(&{spec}, &{owner}, &{data})) {{ code = OUT_OF_MEMORY; goto done; }}"
             ]
+        if buffer.name in self.before.late.offsets:
+            offset = c_index(self.before.late.offsets[buffer.name])
+            return [f"{data_name(buffer.name)} = late + {offset};"]
         if not isinstance(buffer.storage, OutputStorage):
             return HostWriter._allocate(self, buffer)
         slot = self.outputs.get(buffer.name)
@@ -301,6 +355,8 @@ class DeviceHostWriter(HostWriter):
         lines: list[str] = []
         for name in launch.buffers:
             if name in self.given.computed and name not in self.copied:
+                if self.before.first is not None and self.at > self.before.first:
+                    raise UnsupportedProgramError("memory of numbers after inputs are changed")
                 self.copied.add(name)
                 lines += self.given.before(name)
         return lines
@@ -308,16 +364,17 @@ class DeviceHostWriter(HostWriter):
     def _launch(self, launch: Launch) -> list[str]:
         if launch.kernel in self.kernels:
             return HostWriter._launch(self, launch)
+        lines = self._launched(launch, "code")
+        self.unchecked = self.unchecked or self.launched[launch.kernel].checks > 0
+        number, self.launches = self.launches, self.launches + 1
+        marks = ["code = api.mark(&api, report, stream);", _OR_DONE]
+        return [*lines, _OR_DONE, *(marks if number in self.marked else ())]
+
+    def _launched(self, launch: Launch, result: str) -> list[str]:
+        """A launch, whose code is assigned to `result`."""
         kernel = self.launched[launch.kernel]
         number = self.numbers[launch.kernel]
-        programs = " * ".join(
-            f"(({c_index(extent)} + {block - 1}) / {block})" for extent, block in kernel.blocks
-        )
-        named = (f"const int64_t {name} = n{n};" for n, name in enumerate(kernel.symbols))
-        sizes = "".join(f"{each} " for each in named)
-        if kernel.most_programs:
-            sizes += f"const int64_t blocks = {programs}; "
-            programs = f"blocks < {kernel.most_programs} ? blocks : {kernel.most_programs}"
+        sizes, programs = self._programs(launch)
         values = [f"void* p{n} = {each};" for n, each in enumerate(self._given(launch))]
         passed = [f"&p{n}" for n in range(len(launch.buffers))]
         for n, symbol in enumerate(launch.symbols):
@@ -327,18 +384,27 @@ class DeviceHostWriter(HostWriter):
             values.append(f"int64_t* places = report + {3 * self.checks};")
             passed.append("&places")
             self.checks += kernel.checks
-            self.unchecked = True
-        passed += ["&nothing"] * _HIDDEN
-        launch_number, self.launches = self.launches, self.launches + 1
-        marks = ["code = api.mark(&api, report, stream);", "if (code) goto done;"]
+        passed += [f"&{self.before.rooms.get(self.at, 'nothing')}", *["&nothing"] * (_HIDDEN - 1)]
+        run = f"{result} = api.launch(&api, {number}, {programs}, arguments, stream);"
         return [
             *self._given_before(launch),
             f"// {comment_of(launch.origin)}",
             f"{{ {' '.join(values)} void* arguments[] = {{{', '.join(passed)}}};",
-            f"  {{ {sizes}code = api.launch(&api, {number}, {programs}, arguments, stream); }} }}",
-            "if (code) goto done;",
-            *(marks if launch_number in self.marked else ()),
+            f"  {{ {sizes}{run} }} }}",
         ]
+
+    def _programs(self, launch: Launch) -> tuple[str, str]:
+        """What names the sizes of a launch, n0 and so on, and how many programs it has."""
+        kernel = self.launched[launch.kernel]
+        programs = " * ".join(
+            f"(({c_index(extent)} + {block - 1}) / {block})" for extent, block in kernel.blocks
+        )
+        named = (f"const int64_t {name} = n{n};" for n, name in enumerate(kernel.symbols))
+        sizes = "".join(f"{each} " for each in named)
+        if kernel.most_programs:
+            sizes += f"const int64_t blocks = {programs}; "
+            programs = f"blocks < {kernel.most_programs} ? blocks : {kernel.most_programs}"
+        return sizes, programs
 
     def _return(self, outputs: Sequence[object]) -> list[str]:
         lines: list[str] = []

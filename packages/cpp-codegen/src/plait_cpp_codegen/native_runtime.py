@@ -19,7 +19,7 @@ from plait_cpp_codegen.shared_library import load_cached
 from plait_cpp_codegen.toolchain import Toolchain, find_toolchain
 from plait_utils import DiskCache, stable_hash
 from plait_utils.background import start_in_background
-from plait_utils.device_errors import EARLIER, DeviceFailedError
+from plait_utils.device_errors import EARLIER, DeviceFailedError, HalfWrittenError
 
 _NAME = "plait_native_runtime"
 _COMMON = "abi.h", "python.h", "allocator.h", "external.h"
@@ -29,7 +29,7 @@ _PARTS = {
 }
 """Of the runtime for programs of CPUs, which nobody is to wait for, and of that for GPUs."""
 _DRIVER = "libcuda.so.1"
-ERRORS = torch.OutOfMemoryError, DeviceFailedError, EARLIER
+ERRORS = torch.OutOfMemoryError, DeviceFailedError, HalfWrittenError, EARLIER
 """What the runtime raises, and says where an error may be another kernel's."""
 _lock = threading.Lock()
 _loaded: dict[str, Runtime] = {}
@@ -52,6 +52,7 @@ class Runtime(Protocol):
         take_numbers: Callable[[int, int], tuple[int, int]],
         out_of_memory: type[Exception],
         device_failed: type[Exception],
+        inputs_half_written: type[Exception],
         earlier_error: str,
         /,
     ) -> None: ...

@@ -137,9 +137,9 @@ class _Assembly:
     def _find_updates(self) -> None:
         """Find scatters into inputs that can be made there, and what they need until the end.
 
-        Kernels of other devices run later than steps that fail.
+        Not where kernels of one device would have to be put back when a step of another fails.
         """
-        if any(buffer.device.type != "cpu" for buffer in self.buffers.values()):
+        if len({buffer.device for buffer in self.buffers.values()}) > 1:
             return
         wanted = results_written_back(self.graph, self.buffers)
         for update, obstacle in updates_of(self.graph, self.stages, self.buffers, wanted):

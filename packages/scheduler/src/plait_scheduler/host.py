@@ -20,6 +20,7 @@ __all__ = [
     "combine",
     "complex64",
     "complex128",
+    "copied",
     "float8_e4m3fn",
     "float8_e5m2",
     "float16",
@@ -272,6 +273,14 @@ def shared(
     """A buffer in the memory of another."""
     same = tensor if tensor.dtype == dtype else tensor.view(dtype)
     return strided(same, tuple(size), tuple(stride), 0)
+
+
+def copied(
+    tensor: Tensor, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype
+) -> Tensor:
+    """A buffer in memory of its own, which holds what another does."""
+    own = allocate(size, stride, 0, dtype, tensor.device)
+    return own.copy_(shared(tensor, size, stride, dtype))
 
 
 def view(

@@ -114,7 +114,7 @@ class _Parts:
 
     def _of_region(self, definition: Definition, target: str) -> tuple[Definition, ...] | None:
         body, buffer = definition.body, definition.buffers[0]
-        if not isinstance(body, Pointwise) or buffer.device.type != "cpu":
+        if not isinstance(body, Pointwise):
             return None
         value = self._inlined(body.value)
         if not isinstance(value, Masked) or not isinstance(value.other, Load):

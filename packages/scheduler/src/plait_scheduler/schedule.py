@@ -81,6 +81,7 @@ def plan(
             whole, of_whole = _planned(graph, chosen, scratch)
             if _copies(whole) < _copies(program):
                 program, log = whole, of_whole
+        program = _with_few_launches(program, chosen, log)
         if chosen.verify:
             from plait_scheduler.verifier import verify_program
 
@@ -122,8 +123,7 @@ def _planned(
     units = fuse(graph, options, log, sums)
     free = frozenset(graph.inputs[n].name for n in scratch)
     units = gathered(graph, units, options)
-    program = assemble(graph, units, options, log, wide, free)
-    return _with_few_launches(program, options, log), log
+    return assemble(graph, units, options, log, wide, free), log
 
 
 def _with_own_products(
@@ -149,8 +149,9 @@ def _with_few_launches(program: Program, options: SchedulerOptions, log: Decisio
     if not options.combine_launches:
         return program
     from plait_scheduler.combine import combine_launches
+    from plait_scheduler.copies_back import with_launched_copies
 
-    return combine_launches(program, options, log)
+    return combine_launches(with_launched_copies(program, options), options, log)
 
 
 def _copies(program: Program) -> int:

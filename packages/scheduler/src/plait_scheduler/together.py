@@ -60,7 +60,8 @@ def gathered(graph: Graph, units: Sequence[Unit], options: SchedulerOptions) -> 
 
     Results that are written back to inputs may still be computed there: no unit moves behind one
     that writes what it reads; and where there are such results, only units wait that compute
-    nothing else, since inputs are written to after all that can fail and all that is allocated.
+    nothing else, and these alone come not first, since inputs are written to after all that can
+    fail and all that is allocated.
     """
     if not options.combine_launches:
         return [*units]
@@ -88,7 +89,7 @@ def gathered(graph: Graph, units: Sequence[Unit], options: SchedulerOptions) -> 
                     others += waiting
                     waiting, held, held_bytes = [], set(), 0
                 continue
-        elif moves and not own and not temporary and defined <= kept | tiny:
+        elif moves and defined.isdisjoint(own) and not temporary and defined <= kept | tiny:
             first.append(unit)
             continue
         others.append(unit)

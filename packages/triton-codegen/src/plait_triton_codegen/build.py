@@ -177,6 +177,7 @@ def built(
             program,
             lambda kernel: sources[kernel.name].rendered,
             check_launches=chosen.check_launches,
+            writes_last=True,
         )
         kernels = tuple(text.source for text in sources.values() if text.source is not None)
     if rendered is not None:

@@ -10,7 +10,7 @@ from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from plait_scheduler import Launch, Program, aligned_places
+from plait_scheduler import Launch, OnError, Program, aligned_places
 from plait_triton_codegen._version import __version__
 from plait_triton_codegen.errors import KernelCompilationError, TritonCodegenError
 from plait_triton_codegen.interpreting import require_compiler
@@ -92,7 +92,8 @@ def device_kernel(source: TritonKernelSource) -> DeviceKernel:
     from plait_cpp_codegen import DeviceKernel
 
     symbols = tuple(name for name, kind in source.signature if kind == "i64")
-    return DeviceKernel(source.blocks, symbols, source.checks, source.most_programs)
+    facts = source.blocks, symbols, source.checks, source.most_programs
+    return DeviceKernel(*facts, asks_for_memory=bool(source.described))
 
 
 def device_code(code: bytes) -> DeviceCode:
@@ -148,11 +149,10 @@ def aligned_arguments(program: Program) -> dict[str, frozenset[int]]:
     where inputs do."""
     buffers = {buffer.name: buffer for buffer in program.buffers}
     found: dict[str, frozenset[int]] = {}
-    for step in program.steps:
-        if not isinstance(step, Launch):
-            continue
+    steps = (step.launch if isinstance(step, OnError) else step for step in program.steps)
+    for launch in (step for step in steps if isinstance(step, Launch)):
         here = frozenset(
-            number for number, whole in enumerate(aligned_places(step, buffers)) if whole
+            number for number, whole in enumerate(aligned_places(launch, buffers)) if whole
         )
-        found[step.kernel] = found.get(step.kernel, here) & here
+        found[launch.kernel] = found.get(launch.kernel, here) & here
     return found

@@ -30,6 +30,23 @@ class DeviceFailedError(PlaitError, RuntimeError):
         super().__init__(message, where=where, hint=hint)
 
 
+class HalfWrittenError(DeviceFailedError):
+    """The GPU did not take a launch that follows others which have changed inputs.
+
+    All that can be known to fail fails before the first of these, so this is the driver's, for want
+    of its own memory. Nothing is to be run in place of the program: it would change them again.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        where: str | None = None,
+        hint: str | None = "what the program writes to may hold its new values or the old ones",
+    ) -> None:
+        super().__init__(message, where=where, hint=hint)
+
+
 def lost_reason(devices: Collection[int]) -> str | None:
     """What waiting for these GPUs raises; None where nothing has failed on them, or it cannot be
     told, as while a CUDA graph is recorded."""

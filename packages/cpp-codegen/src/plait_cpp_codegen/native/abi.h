@@ -62,6 +62,8 @@ struct Api {
   int (*empty)(const TensorSpec* spec, void** tensor, char** data);
   int (*output)(const TensorSpec* spec, Output* output, char** data);
   int (*view)(const TensorSpec* spec, int64_t offset, void** tensor);  // of a tensor, which it replaces
+  // Memory that a kernel asks for, to be given to its launch behind the program's arguments; none where it asks for none.
+  int (*room)(const Api* api, int32_t kernel, int64_t programs, void** tensor, char** data);
   int (*launch)(const Api* api, int32_t kernel, int64_t programs, void** arguments, void* stream);
   int (*copy)(const Api* api, void* to, const void* from, int64_t bytes, void* stream);
   // What kernels report indices to, three numbers for each place that checks one: of one call, until it is closed.
@@ -69,6 +71,12 @@ struct Api {
   int (*mark)(const Api* api, int64_t* report, void* stream);  // behind the last kernel that writes to it before a check
   int (*check)(const Api* api, int64_t* report);
   void (*close_report)(const Api* api, int64_t* report, void* stream, int code);
+  // Before the first step that changes an input: nothing is allocated or checked from then on. Where a step fails all the same, what
+  // makes of its error one after which nothing is run in place of the program.
+  int (*begin_writes)(const Api* api, void* stream);
+  int (*half_written)(int code);
+  // Whether what puts inputs back is launched though nothing has failed: while a program is recorded.
+  int (*begin_undo)(const Api* api, void* stream);
   // The seed and the offset of the GPU's default generator, which it moves on by `count`, as a call gives them on the device.
   int (*reserve)(const Api* api, const ExternCall* call, int64_t count, void* const* data, const Place* place, void* stream);
   // Waits for all that was launched, in programs that say so; `what` is named by the error of what has failed.

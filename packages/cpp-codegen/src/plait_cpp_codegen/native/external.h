@@ -3,6 +3,7 @@ void* torch_library = nullptr;
 DLExchange* exchange = nullptr;
 PyObject* out_of_memory = nullptr;  // the errors of memory, and of GPUs that cannot be used any more
 PyObject* device_failed = nullptr;
+PyObject* inputs_half_written = nullptr;
 const char* earlier_error = "";     // what is said where that may be of a kernel that ran before
 int (*torch_parallel_for)(int64_t, int64_t, int64_t, void (*)(int64_t, int64_t, void*), void*);
 int (*create_tensor)(void*, int64_t, const int64_t*, const int64_t*, int64_t, int32_t, int32_t, int32_t, void**);

@@ -130,15 +130,21 @@ int row_on_device(const Api* api, int64_t bytes, void** tensor, char** data) {
   const TensorSpec row{UNSIGNED, 8, 1, BYTE, &bytes, &step, gpu_of(api).index + 1};
   return empty_on_device(&row, tensor, data);
 }
+// For the programs of one launch of a kernel, where it asks for memory.
+int room_on_device(const Api* api, int32_t number, int64_t programs, void** tensor, char** data) {
+  const Launchable& it = gpu_of(api).kernels[number];
+  return !it.scratch || programs <= 0 ? 0 : row_on_device(api, it.scratch * programs, tensor, data);
+}
 // Memory for the programs of one launch, torch's of the current stream: what uses it later waits for the kernel. Its place is the first
-// of the two arguments behind those of the program's.
+// of the two arguments behind those of the program's, where the program has given it none.
 struct Scratch {
   void* tensor = nullptr;
   char* data = nullptr;
   int code = 0;
-  Scratch(const Api* api, const Launchable& it, int64_t programs, void** arguments) {
-    if (!it.scratch || programs <= 0) return;
-    code = row_on_device(api, it.scratch * programs, &tensor, &data);
+  Scratch(const Api* api, int32_t number, int64_t programs, void** arguments) {
+    const Launchable& it = gpu_of(api).kernels[number];
+    if (*(void**)arguments[it.arguments - 2]) return;
+    code = room_on_device(api, number, programs, &tensor, &data);
     arguments[it.arguments - 2] = &data;
   }
   ~Scratch() { drop_tensor(tensor); }
@@ -152,7 +158,7 @@ int launch_in(const Scratch& scratch, const Launchable& it, int64_t programs, vo
 }
 int launch_kernel(const Api* api, int32_t number, int64_t programs, void** arguments, void* stream) {
   const Launchable& it = gpu_of(api).kernels[number];
-  const Scratch scratch(api, it, programs, arguments);
+  const Scratch scratch(api, number, programs, arguments);
   return launch_in(scratch, it, programs, arguments, stream);
 }
 int copy_on_device(const Api*, void* to, const void* from, int64_t bytes, void* stream) {
@@ -214,6 +220,27 @@ int give_from_host(const Api* api, const Given* given, int32_t count, void* cons
   if (int code = row_on_device(api, bytes, tensor, data)) return code;
   return copy_given(given, count, from, bytes, *data, stream);
 }
+int begin_writes_on_device(const Api*, void*) { return 0; }
+int begin_undo_on_device(const Api*, void*) { return 0; }
+// Of an error behind a step that has changed an input: whoever runs eager's operators then would change it again.
+int half_written(int code) {
+  int held = PyGILState_Ensure();
+  PyObject *kind, *error, *trace;
+  PyErr_Fetch(&kind, &error, &trace);
+  PyErr_NormalizeException(&kind, &error, &trace);
+  if (kind == device_failed) {
+    PyErr_Restore(kind, error, trace);
+  } else {
+    PyObject* text = error ? PyObject_CallMethod(error, "__str__", nullptr) : nullptr;
+    const char* said = text ? PyUnicode_AsUTF8AndSize(text, nullptr) : nullptr;
+    PyErr_Format(inputs_half_written, "%s, after inputs were changed", said ? said : "out of memory");
+    PyObject* const taken[] = {kind, error, trace, text};
+    for (PyObject* each : taken) if (each) Py_DecRef(each);
+  }
+  PyGILState_Release(held);
+  (void)code;
+  return PYTHON_ERROR;
+}
 // A report of its own for each of the calls that run at once.
 int64_t* report_at(const Gpu& gpu, int slot) { return gpu.reports + 3 * gpu.checks * slot; }
 int slot_of(const Gpu& gpu, const int64_t* report) { return (int)((report - gpu.reports) / (3 * gpu.checks)); }
@@ -259,7 +286,8 @@ void give_device(Api* api) {
   api->stream = stream_of; api->empty = empty_on_device; api->output = output_on_device; api->view = view_of;
   api->launch = launch_kernel; api->copy = copy_on_device; api->reserve = reserve_state;
   api->open_report = open_report; api->mark = mark_report; api->check = check_report; api->close_report = close_report;
-  api->finish = finish_on_device; api->give = give_from_host;
+  api->finish = finish_on_device; api->room = room_on_device; api->give = give_from_host;
+  api->begin_writes = begin_writes_on_device; api->half_written = half_written; api->begin_undo = begin_undo_on_device;
 }
 
 void close_gpu(Gpu* gpu) {

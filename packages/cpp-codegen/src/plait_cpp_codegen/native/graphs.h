@@ -5,7 +5,8 @@
 // kernels of the program's own alone use lies elsewhere, their arguments are changed in the recording, which takes a tenth of a
 // copy's time. What calls of torch use is of a recording where it lies; what keeps lying elsewhere is copied, from or to a place
 // of the recording's own. Temporaries of all recordings of a stream share a pool of memory, as these run one after another.
-// A program that checks indices has two graphs: a call waits for the first, which ends with the last kernel that checks.
+// A program that checks indices has two graphs: a call waits for the first, which ends with the last kernel that checks. One that
+// changes inputs behind that has three: the call waits before it launches the last, which begins with the first change.
 struct NodeCopy {  // CUDA_MEMCPY3D
   struct Place { size_t x, y, z, level; int32_t kind; const void* host; uint64_t device; void* array; void* reserved; size_t pitch, height; } from, to;
   size_t width, height, depth;
@@ -63,19 +64,23 @@ struct Shape { int64_t rank, offset, elements; int64_t *sizes, *strides; bool wh
 // An argument of a kernel that points into an input or, behind these, an output. What is given for a buffer that moves is no
 // address while it is recorded, but its number, by which the arguments are found that point into it.
 struct Moving { int32_t argument, buffer; int64_t offset; };
-struct Launched { int32_t half; void* node; const Launchable* kernel; unsigned programs; uint64_t* arguments; Moving* moving; int32_t count; Launched* next; };
+struct Launched { int32_t part; void* node; const Launchable* kernel; unsigned programs; uint64_t* arguments; Moving* moving; int32_t count; Launched* next; };
 constexpr uint64_t NUMBER = uint64_t(1) << 62;  // which no address has
 constexpr int NUMBER_SHIFT = 40;
 char* as_number(int32_t buffer) { return (char*)(NUMBER | uint64_t(buffer) << NUMBER_SHIFT); }
-struct Half { void *graph, *executable; };
+struct Part { void *graph, *executable; };
+constexpr int32_t UNDO = 3;  // of a recording's parts
 // A state that numbers are drawn from: memory of the recording's own, to which it is copied before each launch.
 struct Reserved { int64_t count, state[2]; void* tensor; char* data; Reserved* next; };
 // What is read of the host's memory before each launch, to memory of the recording's own.
 struct GivenAnew { const Given* table; int32_t count; int64_t bytes; void* tensor; char* data; };
 struct Recording {
   void* stream;
-  Half halves[2];             // of the second nothing where nothing checks indices
-  int32_t last;               // of these
+  Part parts[4];              // up to the last kernel that checks indices, up to the first that changes an input for good, and what
+                              // follows; then what puts back changes before that
+  int32_t last;               // of the first three: of a program that checks nothing there is one, and of one without such changes two
+  int32_t at;                 // which is recorded
+  bool writes;                // whether it changes inputs for good
   bool is_ready;              // else only the shapes of the outputs are known
   Launched* launched;         // which use what moves
   GivenAnew given;
@@ -141,9 +146,9 @@ Recording* new_recording(const Signature& signature, void* stream, const int64_t
   return it;
 }
 void forget_recording(const Signature& signature, Recording* it) {
-  for (Half& half : it->halves) {
-    if (half.executable) graph_driver.forget_executable(half.executable);  // when it has run
-    if (half.graph) graph_driver.forget(half.graph);
+  for (Part& part : it->parts) {
+    if (part.executable) graph_driver.forget_executable(part.executable);  // when it has run
+    if (part.graph) graph_driver.forget(part.graph);
   }
   while (Launched* each = it->launched) { it->launched = each->next; free(each->arguments); free(each->moving); free(each); }
   while (Reserved* each = it->reserved) { it->reserved = each->next; drop_tensor(each->tensor); free(each); }
@@ -234,12 +239,12 @@ int recorded_call(const Api* api, const ExternCall* call, void* const* data, con
 int64_t* recorded_report(const Api* api) { return ((Recording*)api->recording)->report; }
 int recorded_launch(const Api* api, int32_t number, int64_t programs, void** arguments, void* stream) {
   const Launchable& kernel = gpu_of(api).kernels[number];
-  const Scratch scratch(api, kernel, programs, arguments);  // of the recording's pool, as temporaries are
+  const Scratch scratch(api, number, programs, arguments);  // of the recording's pool, as temporaries are
   if (int code = launch_in(scratch, kernel, programs, arguments, stream)) return code;
   if (programs <= 0) return 0;
   Recording* it = (Recording*)api->recording;
   Launched* made = zeros<Launched>(0);
-  *made = {it->last, nullptr, &kernel, (unsigned)programs, zeros<uint64_t>(kernel.arguments), zeros<Moving>(kernel.pointers), 0, it->launched};
+  *made = {it->at, nullptr, &kernel, (unsigned)programs, zeros<uint64_t>(kernel.arguments), zeros<Moving>(kernel.pointers), 0, it->launched};
   it->launched = made;
   for (int32_t i = 0; i < kernel.arguments; ++i) made->arguments[i] = *(uint64_t*)arguments[i];
   for (int32_t i = 0; i < kernel.pointers; ++i) {
@@ -273,24 +278,35 @@ int recorded_give(const Api* api, const Given* given, int32_t count, void* const
   *data = made.data;
   return !new_handle || new_handle(made.tensor, tensor) ? python_error(PyExc_RuntimeError, "%s", NO_SHARING) : 0;
 }
-// Where the first half ends. No memory moves between the two.
-int recorded_mark(const Api* api, int64_t*, void* stream) {
-  Recording* it = (Recording*)api->recording;
-  int error = it->last ? 0 : graph_driver.end(stream, &it->halves[0].graph);
-  if (!error && !it->last) error = graph_driver.begin(stream, RELAXED);
-  if (it->last++) return python_error(PyExc_RuntimeError, "it checks indices more than once");
+// Where a part ends, and the next begins. No memory moves between the two.
+int next_part(Recording* it, int32_t part, void* stream) {
+  int error = graph_driver.end(stream, &it->parts[it->at].graph);
+  if (!error) error = graph_driver.begin(stream, RELAXED);
+  it->at = part;
+  if (part != UNDO) it->last = part;
   return error ? driver_error("a recorded program", error) : 0;
 }
+int recorded_mark(const Api* api, int64_t*, void* stream) {
+  Recording* it = (Recording*)api->recording;
+  if (it->last) return python_error(PyExc_RuntimeError, "it checks indices more than once");
+  return next_part(it, it->last + 1, stream);
+}
+int recorded_writes(const Api* api, void* stream) {
+  Recording* it = (Recording*)api->recording;
+  it->writes = true;
+  return it->last ? next_part(it, it->last + 1, stream) : 0;
+}
+int recorded_undo(const Api* api, void* stream) { return !next_part((Recording*)api->recording, UNDO, stream); }
 int recorded_check(const Api*, int64_t*) { return 0; }
 void recorded_close(const Api*, int64_t*, void*, int) {}
 
 // What cannot be launched of what was recorded, or 0.
-const char* prepare(Half& half) {
+const char* prepare(Part& part) {
   size_t count = 0;
-  if (const char* found = unfit(half.graph)) return found;
-  if (!graph_driver.nodes(half.graph, nullptr, &count) && !count) return nullptr;  // nothing to launch
+  if (const char* found = unfit(part.graph)) return found;
+  if (!graph_driver.nodes(part.graph, nullptr, &count) && !count) return nullptr;  // nothing to launch
   const char* error = nullptr;
-  if (int failed = graph_driver.instantiate(&half.executable, half.graph, 0)) driver.explain(failed, &error);
+  if (int failed = graph_driver.instantiate(&part.executable, part.graph, 0)) driver.explain(failed, &error);
   return error;
 }
 // Records what `it` says, on the stream that is current; false where an exception is set or `error` says why not.
@@ -299,18 +315,19 @@ bool captured(const Program& program, Recording* it, Output* made, const char** 
   Api& api = recorder.api;
   api.output = recorded_output; api.view = recorded_view; api.call = recorded_call;
   api.open_report = recorded_report; api.mark = recorded_mark; api.check = recorded_check; api.close_report = recorded_close;
-  api.launch = recorded_launch; api.reserve = recorded_reserve; api.give = recorded_give; api.recording = it;
+  api.launch = recorded_launch; api.reserve = recorded_reserve; api.give = recorded_give;
+  api.begin_writes = recorded_writes; api.begin_undo = recorded_undo; api.recording = it;
   void* stream = stream_of(&program.api);
   if (int failed = graph_driver.begin(stream, RELAXED)) return driver.explain(failed, error), false;
   int code = run(recorder, (void* const*)it->inputs, made, it->sizes);
-  int failed = graph_driver.end(stream, &it->halves[it->last ? 1 : 0].graph);
+  int failed = graph_driver.end(stream, &it->parts[it->at].graph);
   if (code || failed) {
     if (take_error) take_error();  // else the next operator of torch would raise it
     if (code == OUT_OF_MEMORY || code == NO_MEMORY_FOR_OUTPUT) *error = "out of memory";
     else if (!code) driver.explain(failed, error);
     return false;
   }
-  for (int32_t i = 0; i <= it->last && !*error; ++i) *error = prepare(it->halves[i]);
+  for (Part& part : it->parts) if (part.graph && !*error) *error = prepare(part);
   return !*error;
 }
 // Memory of the recording's own for the inputs that are copied, and for reports of indices.
@@ -412,7 +429,7 @@ int move(const Program& program, Recording& it, void* const* inputs, const Outpu
     void** arguments = (void**)__builtin_alloca(sizeof(void*) * (kernel.arguments + 1));
     for (int32_t i = 0; i < kernel.arguments; ++i) arguments[i] = &each->arguments[i];
     const KernelNode node = {kernel.function, {each->programs, 1, 1}, {(unsigned)kernel.threads, 1, 1}, (unsigned)kernel.shared, arguments, nullptr};
-    if (int error = graph_driver.change(it.halves[each->half].executable, each->node, &node)) {
+    if (int error = graph_driver.change(it.parts[each->part].executable, each->node, &node)) {
       for (int32_t i = 0; i < each->count; ++i) each->arguments[each->moving[i].argument] = 0;  // the next call changes them
       return error;
     }
@@ -465,6 +482,13 @@ struct OneByOne {
   OneByOne() { pthread_mutex_lock(&replay_lock); }
   ~OneByOne() { pthread_mutex_unlock(&replay_lock); }
 };
+// After an error behind so many parts: inputs are put back where that is to be done and known how.
+int stopped(const Recording& it, int32_t launched, int code) {
+  if (it.writes && launched > it.last) return half_written(code);
+  if (!it.parts[UNDO].executable || !launched) return code;
+  const bool is_saved = launched > (it.last < 2 ? it.last : 1);  // what all changes have overwritten
+  return is_saved && !graph_driver.launch(it.parts[UNDO].executable, it.stream) ? code : half_written(code);
+}
 int launch_recording(const Program& program, Recording& it, void* const* inputs, const Output* outputs) {
   const Signature& signature = *program.signature;
   const Api* api = &program.api;
@@ -480,19 +504,22 @@ int launch_recording(const Program& program, Recording& it, void* const* inputs,
   if (code) return code;
   if (int error = move(program, it, inputs, outputs)) return driver_error("the arguments of a recorded kernel", error);
   for (int32_t i = 0; i <= it.last; ++i) {
-    int error = it.halves[i].executable ? graph_driver.launch(it.halves[i].executable, it.stream) : 0;
-    if (!error && !i && it.report) error = driver.record(it.checked, it.stream);
-    if (error) return driver_error("a recorded program", error);
+    if (i == 2 && (code = read_report(gpu_of(api), it.report, it.checked))) return stopped(it, i, code);
+    if (int error = it.parts[i].executable ? graph_driver.launch(it.parts[i].executable, it.stream) : 0)
+      return stopped(it, i, driver_error("a recorded program", error));
+    if (int error = !i && it.report ? driver.record(it.checked, it.stream) : 0) return stopped(it, 1, driver_error("a recorded program", error));
   }
+  const bool reads = it.report && it.last < 2 && it.parts[UNDO].executable;  // while nothing else runs in the pool's memory
+  if (reads && (code = read_report(gpu_of(api), it.report, it.checked))) return stopped(it, it.last + 1, code);
   for (int32_t i = 0; i < signature.outputs && !code; ++i)
     if (it.output_owners[i]) code = copy_on_device(api, outputs[i].data, it.outputs[i], it.shapes[i].elements * (signature.output_specs[i].bits / 8), it.stream);
-  return code;
+  return code ? stopped(it, it.last + 1, code) : 0;
 }
 // Without the GIL, for which others may wait that hold the lock.
 int replay(const Program& program, Recording& it, void* const* inputs, const Output* outputs) {
   int code = launch_recording(program, it, inputs, outputs);
   if (!it.report) return code;
-  if (!code) code = read_report(gpu_of(&program.api), it.report, it.checked);
+  if (!code && it.last < 2 && !it.parts[UNDO].executable) code = read_report(gpu_of(&program.api), it.report, it.checked);
   if (code) {  // kernels that nothing has waited for may still write to it
     driver.wait(it.stream);
     memset(it.report, 0, sizeof(int64_t) * 3 * program.signature->check_count);

@@ -193,10 +193,10 @@ void let_results_be_kept() {
   free(block);
 }
 PyObject* set_up(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-  const char* path = count == 11 ? PyUnicode_AsUTF8AndSize(arguments[0], nullptr) : nullptr;
+  const char* path = count == 12 ? PyUnicode_AsUTF8AndSize(arguments[0], nullptr) : nullptr;
   const char* cuda = path ? PyUnicode_AsUTF8AndSize(arguments[4], nullptr) : nullptr;
   const char* driver = cuda ? PyUnicode_AsUTF8AndSize(arguments[6], nullptr) : nullptr;
-  if (!driver) return PyErr_Format(PyExc_TypeError, "set_up takes the path of libtorch_cpu, torch's DLPack exchange table, whether autocast is on, what turns it off, the path of libtorch_cuda, what makes tensors of handles, the name of the CUDA driver's library, what gives the state of a GPU's generator, the errors of memory and of devices, and what is said where the latter may be another kernel's");
+  if (!driver) return PyErr_Format(PyExc_TypeError, "set_up takes the path of libtorch_cpu, torch's DLPack exchange table, whether autocast is on, what turns it off, the path of libtorch_cuda, what makes tensors of handles, the name of the CUDA driver's library, what gives the state of a GPU's generator, the errors of memory, of devices and of inputs that are half written, and what is said where a device's may be another kernel's");
   exchange = (DLExchange*)PyCapsule_GetPointer(arguments[1], "dlpack_exchange_api");
   if (!exchange) return nullptr;
   if (exchange->version.major != 1 || !exchange->view || !exchange->to_object || !exchange->from_object)
@@ -212,7 +212,8 @@ PyObject* set_up(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   Py_IncRef(take_numbers = arguments[7]);
   Py_IncRef(out_of_memory = arguments[8]);
   Py_IncRef(device_failed = arguments[9]);
-  const char* earlier = PyUnicode_AsUTF8AndSize(arguments[10], nullptr);
+  Py_IncRef(inputs_half_written = arguments[10]);
+  const char* earlier = PyUnicode_AsUTF8AndSize(arguments[11], nullptr);
   if (!earlier) return nullptr;
   earlier_error = strdup(earlier);
   driver_name = strdup(driver);

@@ -31,6 +31,7 @@ from plait_scheduler.program import (
     CopyBack,
     ExternStorage,
     Free,
+    InputStorage,
     Launch,
     OnError,
     OutputStorage,
@@ -61,12 +62,15 @@ def render_python(
     kernel_renderer: KernelRenderer = torch_kernel,
     *,
     check_launches: bool = False,
+    writes_last: bool = False,
 ) -> str:
     """Python source that carries out `program`: a function `run(inputs) -> tuple`.
 
     `kernel_renderer` gives the module-level source of each kernel and the name to call
     with one tensor for each parameter, then the kernel's sizes. With `check_launches`, GPUs are
-    waited for after each launch, call and copy, whose errors name it and the user's lines.
+    waited for after each launch, call and copy, whose errors name it and the user's lines. With
+    `writes_last` what is computed in an input's memory is computed in a copy of it, which goes
+    there at the end: for kernels that are compiled, or ask for memory, when they are launched.
     """
     rendered = {kernel.name: kernel_renderer(kernel) for kernel in program.kernels}
     imports = dict.fromkeys(line for kernel in rendered.values() for line in kernel.imports)
@@ -77,7 +81,8 @@ def render_python(
     head.append("")
     kernels = [f"\n{kernel.source}" for kernel in rendered.values()]
     calls = {name: kernel.call for name, kernel in rendered.items()}
-    body = _Host(program, calls, _identifiers(program, calls), check_launches).lines()
+    names = _identifiers(program, calls)
+    body = _Host(program, calls, names, check_launches, writes_last).lines()
     return "\n".join([*head, *kernels, "", *body]) + "\n"
 
 
@@ -121,8 +126,11 @@ class _Host:
     calls: dict[str, str]
     names: dict[str, str]
     check_launches: bool = False
+    writes_last: bool = False
     buffers: dict[str, ProgramBuffer] = field(init=False)
     kernels: dict[str, AnyKernel] = field(init=False)
+    apart: dict[str, str] = field(default_factory=dict)
+    """Of inputs in whose memory something is computed, the copy in which that is done."""
 
     def __post_init__(self) -> None:
         self.buffers = {buffer.name: buffer for buffer in self.program.buffers}
@@ -217,10 +225,14 @@ class _Host:
             case CopyBack(target, source):
                 return [f"{self.names[target]}.copy_({self._argument(source)})"]
             case Free(buffer):
-                return [f"del {self.names[buffer]}"]
+                return [] if buffer in self.apart.values() else [f"del {self.names[buffer]}"]
             case Return(outputs):
+                pairs = [
+                    (self.names[target], self.names[made]) for target, made in self.apart.items()
+                ]
                 items = [self._output(out) for out in outputs]
-                return [f"return ({', '.join(items)}{',' if len(items) == 1 else ''})"]
+                copies = [f"{target}.copy_({made})" for target, made in pairs]
+                return [*copies, f"return ({', '.join(items)}{',' if len(items) == 1 else ''})"]
 
     def _given(self, launch: Launch) -> list[str]:
         """The arguments of a kernel: buffers, or what lies in them from an element on."""
@@ -238,6 +250,9 @@ class _Host:
         match buffer.storage:
             case ArenaStorage(offset):
                 return f"{name} = from_arena(arena, {offset}, {layout}, {dtype})"
+            case SharedStorage(other) if self._is_to_be_apart(other):
+                self.apart[other] = buffer.name
+                return f"{name} = copied({self.names[other]}, {layout}, {dtype})"
             case SharedStorage(other):
                 return f"{name} = shared({self.names[other]}, {layout}, {dtype})"
             case PartStorage(whole, offset):
@@ -246,6 +261,9 @@ class _Host:
                 offset = buffer.layout.offset
                 return f'{name} = allocate({layout}, {offset}, {dtype}, "{buffer.device}")'
         raise ValueError(f"{buffer.name} is not allocated by the program")
+
+    def _is_to_be_apart(self, name: str) -> bool:
+        return self.writes_last and isinstance(self.buffers[name].storage, InputStorage)
 
     def _call(self, call: CallExtern) -> list[str]:
         packet = getattr(torch.ops, call.op.split("::")[0])
