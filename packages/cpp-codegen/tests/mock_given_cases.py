@@ -19,6 +19,7 @@ from plait_cpp_codegen import UnsupportedProgramError, render_device_host
 from plait_cpp_codegen.device_host import DeviceKernel
 from plait_ir_lowering import as_index
 from plait_scheduler import parse_program
+from plait_utils.device_errors import HalfWrittenError
 
 LAZY = os.environ.get("MOCK_GPU_LAZY") == "1"
 SCALED = """\
@@ -75,6 +76,27 @@ program steps()
     return y, more
 """
 ONE = {"scaled": (1, 0)}
+IN_PLACE = f"""\
+program in_place()
+  inputs x, number, count
+  arena 0
+  buffer x: f32[8] on cuda:0 = input 0
+  buffer number: f64[] on cpu = input 1
+  buffer count: f32[2] on cpu = input 2
+  buffer counted: f32[2] on cpu = shared count
+  buffer y: f32[8] on cuda:0 = shared x
+{SCALED}\
+  kernel added(p0: readwrite f32[2])
+    for i0: 2
+      outer store p0[i0] = add(p0[i0], f32(1.0))
+  steps
+    allocate counted
+    launch added(counted)
+    allocate y
+    launch scaled(x, number, count, y)
+    return
+"""
+"""Counts a step, and updates by what was counted before."""
 
 
 def steps(x: Tensor, number: float, count: Tensor) -> tuple[Tensor, Tensor]:
@@ -132,6 +154,30 @@ def test_what_computes_on_the_cpu_is_not_recorded() -> None:
     for each in calls(6):
         torch.testing.assert_close(run(*each)[1], steps(*each)[1])
     assert "computes on the CPU" in str(graphs.reason)
+
+
+@pytest.mark.parametrize("what", ["mock_fail", "mock_fail_memory"])
+def test_inputs_of_both_are_changed_and_none_of_a_call_that_fails(what: str) -> None:
+    run, failed = built(IN_PLACE, ONE), 0
+    for at, (x, number, count) in enumerate(calls(9), 1):
+        before = x.clone(), count.clone()
+        getattr(GPU, what)(at)
+        try:
+            run(x, number, count)
+        except HalfWrittenError:  # a launch that the driver refuses
+            continue
+        except RuntimeError:
+            failed += 1
+            wanted = before
+        else:
+            wanted = before[0] * number + before[1][1], before[1] + 1
+        finally:
+            GPU.mock_fail(0)
+            GPU.mock_fail_memory(0)
+            GPU.mock_set_context(True)
+            wait()
+        torch.testing.assert_close((x, count), wanted)
+    assert failed
 
 
 @pytest.mark.parametrize("text", [NUMBERS, STEPS], ids=["numbers", "steps"])
