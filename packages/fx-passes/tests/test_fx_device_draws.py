@@ -22,7 +22,7 @@ from plait_fx_passes import (
 )
 from plait_fx_passes.passes import base
 from plait_fx_passes.passes.device_draws import DEVICE_DRAWS, DRAWN
-from plait_fx_passes.passes.drawn_numbers import _RULES, Generator, compute_draws
+from plait_fx_passes.passes.drawn_numbers import _RULES, compute_draws
 from plait_utils.philox import RESERVE, STEP, UNIFORM
 from plait_utils.philox_agreement import Kind, dropout_scale
 
@@ -31,8 +31,10 @@ THREADS = 1024
 
 
 def _drawing(*kinds: Kind) -> Pass:
-    known = Generator(THREADS, frozenset(kinds or Kind))
-    return Pass(DEVICE_DRAWS.name, partial(compute_draws, known=lambda _: known))
+    def known(device, kind):
+        return THREADS if kind in (kinds or Kind) else None
+
+    return Pass(DEVICE_DRAWS.name, partial(compute_draws, known=known))
 
 
 def _input(*size, dtype=torch.float32):

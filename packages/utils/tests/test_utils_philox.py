@@ -9,7 +9,7 @@ import torch
 
 from plait_utils import philox_agreement
 from plait_utils.philox import BLOCK, UNIFORM, _signed, advance, neighbours, philox, take
-from plait_utils.philox_agreement import Kind, agreeing, dropout_scale
+from plait_utils.philox_agreement import BY_FUNCTIONS, Kind, agrees, dropout_scale
 
 WORD = 0xFFFFFFFF
 THREADS = 2 * BLOCK
@@ -145,21 +145,25 @@ def test_neighbours_are_as_many_as_vectors_hold():
 
 def test_what_could_not_be_compared_is_asked_again(monkeypatch, tmp_path):
     monkeypatch.setenv("PLAIT_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(philox_agreement, "_key", lambda index: "a GPU")
+    monkeypatch.setattr(philox_agreement, "_key", lambda index, kinds: f"a GPU {len(kinds)}")
     full = torch.OutOfMemoryError("no memory")
 
-    def fails(kind, device):
+    def fails(kind, device, compute):
         raise full
+
+    def known(kinds=frozenset(Kind)):
+        return philox_agreement._known(7, kinds, None)
 
     philox_agreement.forget()
     with monkeypatch.context() as patch:
         patch.setattr(philox_agreement, "differing", fails)
-        assert philox_agreement._known(7) == frozenset()
-    monkeypatch.setattr(philox_agreement, "differing", lambda kind, device: None)
-    assert philox_agreement._known(7) == frozenset(Kind)
+        assert known() == frozenset()
+    monkeypatch.setattr(philox_agreement, "differing", lambda kind, device, compute: None)
+    assert known() == frozenset(Kind)
     monkeypatch.setattr(philox_agreement, "differing", fails)
     philox_agreement.forget()
-    assert philox_agreement._known(7) == frozenset(Kind)  # by the disk cache
+    assert known() == frozenset(Kind)  # by the disk cache
+    assert known(frozenset({Kind.NORMAL})) == frozenset()  # which keeps each by itself
     philox_agreement.forget()
 
 
@@ -172,9 +176,10 @@ def test_scales_are_as_wide_as_the_kernels():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_nothing_agrees():
-    assert agreeing(torch.device("cuda", 0)) == frozenset()
+    assert not any(agrees(kind, torch.device("cuda", 0)) for kind in Kind)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_this_gpu_draws_what_is_known():
-    assert agreeing(torch.device("cuda", 0)) == frozenset(Kind)
+    device = torch.device("cuda", 0)
+    assert {kind for kind in Kind if agrees(kind, device)} == set(Kind) - BY_FUNCTIONS

@@ -44,6 +44,7 @@ from plait_utils import dataclass
 _EXPENSIVE_WORDS = """
     exp exp2 expm1 log log2 log10 log1p pow sin cos tan asin acos atan atan2 sinh cosh tanh
     asinh acosh atanh sigmoid erf erfc lgamma hypot philox
+    box_muller_sin box_muller_cos approximate_log approximate_exp
 """
 EXPENSIVE: frozenset[str] = frozenset(_EXPENSIVE_WORDS.split())
 """Operations that cost as much as tens of additions."""
