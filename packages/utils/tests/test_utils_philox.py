@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
+from philox_threads import THREADS, WORD, threads
 
 from plait_utils import philox_agreement
-from plait_utils.philox import BLOCK, UNIFORM, _signed, advance, neighbours, philox, take
+from plait_utils.philox import UNIFORM, _signed, advance, neighbours, philox, take
 from plait_utils.philox_agreement import BY_FUNCTIONS, Kind, agrees, dropout_scale
-
-WORD = 0xFFFFFFFF
-THREADS = 2 * BLOCK
 
 
 @pytest.mark.parametrize(
@@ -35,46 +31,11 @@ def test_words_are_those_that_its_authors_publish(counter, key, expected):
     assert tuple(int(philox(seed, low, high, lane)) for lane in range(4)) == expected
 
 
-class Thread:
-    """A state of cuRAND's, which draws four words at a time."""
-
-    def __init__(self, seed: int, subsequence: int, offset: int) -> None:
-        assert offset % 4 == 0
-        self.key = seed & WORD, seed >> 32 & WORD
-        self.counter = offset // 4
-        self.subsequence = subsequence
-
-    def words(self) -> tuple[int, int, int, int]:
-        a, b, c, d = self.counter & WORD, self.counter >> 32, self.subsequence, 0
-        low, high = self.key
-        for _ in range(10):
-            left, right = a * 0xD2511F53, c * 0xCD9E8D57
-            a, b, c, d = right >> 32 ^ b ^ low, right & WORD, left >> 32 ^ d ^ high, left & WORD
-            low, high = (low + 0x9E3779B9) & WORD, (high + 0xBB67AE85) & WORD
-        self.counter += 1
-        return a, b, c, d
-
-    def floats(self) -> list[float]:
-        words = torch.tensor(self.words()).to(torch.float32)
-        return (words * 2.0**-32 + 2.0**-33).tolist()
-
-    def doubles(self) -> list[float]:
-        a, b, c, d = self.words()
-        return [(x ^ y << 21) * 2.0**-53 + 2.0**-54 for x, y in ((a, b), (c, d))]
-
-
-def _threads(count: int, seed: int, offset: int) -> Iterator[tuple[int, int, Thread]]:
-    """Of the kernels' threads, how many there are, which one it is, and its state."""
-    grid = min(THREADS // BLOCK, -(-count // BLOCK))
-    for index in range(BLOCK * grid):
-        yield BLOCK * grid, index, Thread(seed, index, offset)
-
-
 def distribution(count: int, dtype: torch.dtype, seed: int, offset: int) -> torch.Tensor:
     """As `distribution_elementwise_grid_stride_kernel` draws."""
     made = torch.full((count,), -1.0, dtype=dtype)
     unroll = 2 if dtype is torch.float64 else 4
-    for total, index, thread in _threads(count, seed, offset):
+    for total, index, thread in threads(count, seed, offset):
         rounded = ((count - 1) // (total * unroll) + 1) * total * unroll
         for linear in range(index, rounded, total * unroll):
             drawn = thread.doubles() if dtype is torch.float64 else thread.floats()
@@ -87,7 +48,7 @@ def distribution(count: int, dtype: torch.dtype, seed: int, offset: int) -> torc
 def vectors(count: int, vector: int, seed: int, offset: int) -> torch.Tensor:
     """As `fused_dropout_kernel_vec` draws."""
     made = torch.full((count,), -1.0)
-    for total, index, thread in _threads(count, seed, offset):
+    for total, index, thread in threads(count, seed, offset):
         for linear in range(index * vector, count, total * vector):
             drawn = [number for _ in range(-(-vector // 4)) for number in thread.floats()]
             made[linear : linear + vector] = torch.tensor(drawn[:vector])
