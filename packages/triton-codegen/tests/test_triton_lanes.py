@@ -33,7 +33,7 @@ def _check(cache: DiskCache, program, *others: torch.Tensor, lanes: int) -> None
     assert lanes or "static_range" not in executable.source
 
 
-@pytest.mark.parametrize("count", [1024, 2048, 1025, 1999, 5 * 1024 + 17])
+@pytest.mark.parametrize("count", [129, 256, 257, 1024, 1999, 5 * 1024 + 17])
 @pytest.mark.parametrize("threads", [64, 48, 33])
 def test_normal_numbers(cache: DiskCache, count: int, threads: int) -> None:
     _check(
@@ -43,7 +43,7 @@ def test_normal_numbers(cache: DiskCache, count: int, threads: int) -> None:
     )
 
 
-@pytest.mark.parametrize("count", [1024, 1999])
+@pytest.mark.parametrize("count", [129, 1024, 1999])
 def test_normal_numbers_of_float64_are_two_of_a_counter(cache: DiskCache, count: int) -> None:
     _check(cache, lambda state: NORMAL(state, [count], 8, 64, torch.float64), lanes=2)
 
@@ -73,7 +73,7 @@ def test_rows_that_the_threads_do_not_divide(cache: DiskCache) -> None:
 
 
 def test_few_numbers_are_drawn_one_by_one(cache: DiskCache) -> None:
-    _check(cache, lambda state: NORMAL(state, [1000], 0, 64, torch.float32), lanes=0)
+    _check(cache, lambda state: NORMAL(state, [127], 0, 64, torch.float32), lanes=0)
 
 
 def test_neighbours_of_a_dropout_are_no_lanes(cache: DiskCache) -> None:

@@ -7,9 +7,9 @@ made of its words are the same in each, and the compiler computes them once.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 from plait_ir_lowering import (
     Atom,
@@ -17,6 +17,7 @@ from plait_ir_lowering import (
     IndexValue,
     Op,
     Quotient,
+    Remainder,
     Value,
     Var,
     atoms,
@@ -36,8 +37,11 @@ from plait_triton_codegen.kernels.space import (
 
 _COUNTS = 4, 2
 """How many numbers a counter gives."""
-_LEAST_TURNS = 4
-"""How often each thread of ATen's draws at least: the last turn is computed as a whole."""
+_LEAST_STEP = 32
+"""How far lanes lie apart at least: the threads of a warp are at neighbouring points. Neighbours of
+one counter share it by `draws.in_fours`."""
+_LEAST_LANES = 2
+"""As many points there are at least: programs compute all lanes, and rounds cost as two of them."""
 
 
 def by_lanes(flat: FlatKernel) -> FlatKernel:
@@ -48,14 +52,12 @@ def by_lanes(flat: FlatKernel) -> FlatKernel:
         return flat
     values = post_order([statement.value for statement in flat.kernel.statements])
     draws = [value for value in values if isinstance(value, Op) and value.name == "philox"]
-    periods = Counter(period for draw in draws for period in _periods(draw, flat.x))
-    for period, _ in periods.most_common():
-        for count in _COUNTS:
-            step, ragged = period // count, period % count
-            if ragged or numel < _LEAST_TURNS * period:
-                continue
-            if any(_shares(draw, flat.x, count, step) for draw in draws):
-                return _over_lanes(flat, numel, count, step)
+    steps = sorted({step for draw in draws for step in _steps(draw, flat.x)})
+    for count, step in product(_COUNTS, steps):
+        if step < _LEAST_STEP or numel < _LEAST_LANES * step:
+            continue
+        if any(_shares(draw, flat.x, count, step) for draw in draws):
+            return _over_lanes(flat, numel, count, step)
     return flat
 
 
@@ -66,14 +68,23 @@ def _is_pointwise(kernel: Kernel) -> bool:
     )
 
 
-def _periods(draw: Op, x: Var) -> Iterator[int]:
-    """Through how many points a counter stays, by its expression."""
-    for value in post_order([draw.args[1]]):
+def _steps(draw: Op, x: Var) -> Iterator[int]:
+    """What threads' numbers may be: those of points that have one counter or word, or fewer."""
+    for value in post_order(draw.args):
         if isinstance(value, IndexValue):
-            for atom in (atom for monomial, _ in value.expr.terms for atom in monomial):
-                is_turn = isinstance(atom, Quotient) and atom.numerator == x.expr
-                if is_turn and atom.denominator.is_constant:
-                    yield atom.denominator.as_int()
+            for part in _quotients(value.expr):
+                if part.numerator == x.expr and part.denominator.is_constant:
+                    points = part.denominator.as_int()
+                    yield from (points // n for n in (1, *_COUNTS) if not points % n)
+
+
+def _quotients(expr: IndexExpr) -> Iterator[Quotient]:
+    for monomial, _ in expr.terms:
+        for atom in monomial:
+            if isinstance(atom, Quotient | Remainder):
+                yield from _quotients(atom.numerator)
+            if isinstance(atom, Quotient):
+                yield atom
 
 
 def _shares(draw: Op, x: Var, count: int, step: int) -> bool:
