@@ -236,6 +236,34 @@ def test_numbers_are_eagers(function, size, dtype):
     assert not plait.report(run).eager_graphs
 
 
+DISTRIBUTIONS = {
+    "randn": lambda x: torch.randn(x.shape, dtype=x.dtype, device=x.device),
+    "randn_like": lambda x: (torch.randn_like(x.t()), torch.rand_like(x)),
+    "normal": lambda x: (torch.normal(x, 0.7), x.new_empty(1001).normal_(0.3, 0.7)),
+    "log_normal": lambda x: torch.empty_like(x).log_normal_(0.3, 0.7),
+    "exponential": lambda x: torch.empty_like(x).exponential_(1.7),
+    "integers": lambda x: (torch.randint_like(x, -3, 99), x.new_empty(1001).random_()),
+    "wide integers": lambda x: torch.randint(-(2**40), 2**41, x.shape, device=x.device),
+}
+
+
+@on_gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("size", [(7, 9), (1031, 2048)], ids=str)
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_numbers_of_distributions_are_eagers_to_the_bit(name, size, dtype):
+    x = torch.randn(size, device="cuda").to(dtype)
+    run = plait.compile(DISTRIBUTIONS[name])
+    wanted, end = _seeded(DISTRIBUTIONS[name], x, offset=8)
+    found, moved = _seeded(run, x, offset=8)
+    assert moved == end
+    for one, other in zip(wanted, found, strict=True):
+        assert torch.equal(one, other)
+        assert torch.equal(one.signbit(), other.signbit())
+    (graph,) = plait.report(run).graphs
+    assert any(each.name == PASS and each.matches for each in graph.passes)
+
+
 @on_gpu
 @pytest.mark.parametrize("budget", [None, 0, 1])
 def test_gradients_have_the_numbers_of_their_forward(budget):
