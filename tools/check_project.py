@@ -42,6 +42,7 @@ PUBLIC_SUBMODULES = frozenset(
             "plait_utils.device_errors",
             "plait_utils.philox",
             "plait_utils.philox_agreement",
+            "plait_utils.philox_numbers",
             "plait_utils.plain_writers",
             "plait_utils.precision",
             "plait_utils.turns",

@@ -8,10 +8,12 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import plait
+from plait.computed import computed
 from plait.options import CompileOptions
 from plait_fx_passes.passes import device_draws, drawn_numbers
 from plait_utils import philox
-from plait_utils.philox_agreement import Kind, agreeing
+from plait_utils.philox_agreement import Kind, agrees
+from plait_utils.philox_numbers import INTEGERS, NORMAL, exponential, integers_between
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 PASS = "device-draws"
@@ -57,7 +59,7 @@ class _AsIfOnAGpu:
     def __init__(self, patch):
         self.state = [77, 40]
         patch.setattr(device_draws, "DEVICES", ("cpu",))
-        patch.setattr(drawn_numbers, "agreeing", lambda _: frozenset(Kind))
+        patch.setattr(drawn_numbers, "agrees", lambda kind, device, compute: True)
         patch.setattr(drawn_numbers, "threads_of", lambda _: self.threads)
         patch.setattr(philox, "take", self.take)
         patch.setattr(torch.cuda, "current_device", lambda: 0)
@@ -78,7 +80,8 @@ def test_loops_compute_what_is_drawn(monkeypatch, backend):
 
     def program(x, y):
         kept = torch.native_dropout(x * 2, 0.3, True)[0] + y
-        return kept, torch.rand_like(x), torch.randn(3), torch.native_dropout(kept, 0.5, True)[0]
+        between = torch.bernoulli(x.sigmoid())
+        return kept, torch.rand_like(x), between, torch.native_dropout(kept, 0.5, True)[0]
 
     run = plait.compile(program, backend=backend)
     x, y = torch.randn(37, 64), torch.randn(37, 64)
@@ -93,6 +96,54 @@ def test_loops_compute_what_is_drawn(monkeypatch, backend):
         torch.testing.assert_close(found[3], wanted * second * 2)
     assert gpu.state == [77, 76]
     assert not plait.report(run).eager_graphs
+
+
+@pytest.mark.parametrize("backend", ["plait", "python"])
+def test_loops_compute_normal_numbers_and_integers(monkeypatch, backend):
+    gpu = _AsIfOnAGpu(monkeypatch)
+
+    def program(x):
+        return (
+            torch.randn(3000, dtype=torch.float64),
+            x + 0.1 * torch.randn_like(x),
+            torch.normal(0.5, 2.0, (33,)),
+            torch.randn(501, dtype=torch.bfloat16),
+            x.new_empty(3000).exponential_(1.7),
+            torch.randint(-5, 2**40, (3001,)),
+            torch.randint(7, (5,), dtype=torch.int32),
+        )
+
+    run, x = plait.compile(program, backend=backend), torch.randn(37, 64)
+    found, state = run(x), torch.tensor([77, 0])
+
+    def normals(offset, size, dtype=torch.float32):
+        return NORMAL(state, size, offset, gpu.threads, dtype)
+
+    wanted = (
+        normals(40, [3000], torch.float64),
+        x + 0.1 * normals(48, [37, 64]),
+        2 * normals(52, [33]) + 0.5,
+        normals(56, [501]).bfloat16(),
+        exponential(gpu.numbers(60, [3000]), 1.7, torch.float32),
+        INTEGERS(state, [3001], 64, gpu.threads, *integers_between(-5, 2**40, torch.int64)),
+        INTEGERS(state, [5], 72, gpu.threads, *integers_between(0, 7, torch.int32)).int(),
+    )
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other)
+    assert torch.equal(found[5], wanted[5])
+    assert gpu.state == [77, 76]
+    assert not plait.report(run).eager_graphs
+
+
+def test_kernels_compute_what_is_compared():
+    def function(state):
+        return NORMAL(state, [700], 0, 64, torch.float32), state * 2
+
+    state = torch.tensor([3, 8])
+    found = computed(function, state)
+    torch.testing.assert_close(list(found), list(function(state)))
+    with pytest.raises(RuntimeError, match="could not compute"):
+        computed(lambda state: (state.no_such_method(),), state)
 
 
 @pytest.mark.parametrize("budget", [None, 0, 1])
@@ -167,7 +218,7 @@ def _draws_alike(wanted, found):
 
 @on_gpu
 def test_this_gpu_draws_what_is_known():
-    assert agreeing(torch.device("cuda", 0)) == frozenset(Kind)
+    assert [kind for kind in Kind if not agrees(kind, torch.device("cuda", 0), computed)] == []
 
 
 @on_gpu
@@ -183,6 +234,34 @@ def test_numbers_are_eagers(function, size, dtype):
         _draws_alike(wanted, found)
         assert moved == end
     assert not plait.report(run).eager_graphs
+
+
+DISTRIBUTIONS = {
+    "randn": lambda x: torch.randn(x.shape, dtype=x.dtype, device=x.device),
+    "randn_like": lambda x: (torch.randn_like(x.t()), torch.rand_like(x)),
+    "normal": lambda x: (torch.normal(x, 0.7), x.new_empty(1001).normal_(0.3, 0.7)),
+    "log_normal": lambda x: torch.empty_like(x).log_normal_(0.3, 0.7),
+    "exponential": lambda x: torch.empty_like(x).exponential_(1.7),
+    "integers": lambda x: (torch.randint_like(x, -3, 99), x.new_empty(1001).random_()),
+    "wide integers": lambda x: torch.randint(-(2**40), 2**41, x.shape, device=x.device),
+}
+
+
+@on_gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("size", [(7, 9), (1031, 2048)], ids=str)
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_numbers_of_distributions_are_eagers_to_the_bit(name, size, dtype):
+    x = torch.randn(size, device="cuda").to(dtype)
+    run = plait.compile(DISTRIBUTIONS[name])
+    wanted, end = _seeded(DISTRIBUTIONS[name], x, offset=8)
+    found, moved = _seeded(run, x, offset=8)
+    assert moved == end
+    for one, other in zip(wanted, found, strict=True):
+        assert torch.equal(one, other)
+        assert torch.equal(one.signbit(), other.signbit())
+    (graph,) = plait.report(run).graphs
+    assert any(each.name == PASS and each.matches for each in graph.passes)
 
 
 @on_gpu

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from plait_ir_lowering import LoweringOptions
     from plait_scheduler import SchedulerOptions
     from plait_triton_codegen import TritonOptions
+    from plait_utils.philox_agreement import Compute
 
 _TIMED: dict[str, Any] = {"never_slower": True, "cpp.autotune": True, "triton.autotune": True}
 MODES: dict[str, dict[str, Any]] = {
@@ -262,17 +263,20 @@ class CompileOptions(Settings):
         }
         return LoweringOptions(**{**own, **chosen})
 
-    def passes(self) -> tuple[Pass, ...]:
-        """The passes over ATen graphs, in order; `disabled` ones are among them."""
+    def passes(self, compute: Compute | None = None) -> tuple[Pass, ...]:
+        """The passes over ATen graphs, in order; `disabled` ones are among them.
+
+        ``compute`` gives what kernels compute on a GPU, for the random numbers that they are to
+        make by the GPU's own functions."""
         from plait_fx_passes import (
             DEFAULT_PASSES,
-            DRAWING_PASSES,
             LAYOUT_PASSES,
             LAYOUT_PASSES_OF_KERNELS,
             LOOP_PASSES,
             NUMERIC_PASSES,
             QUANTIZED_LOOP_PASSES,
             SUM_PASSES,
+            drawing_passes,
         )
 
         own = NUMERIC_PASSES if self.numeric_rewrites else DEFAULT_PASSES
@@ -282,7 +286,7 @@ class CompileOptions(Settings):
         layouts = () if self.is_strict else (*QUANTIZED_LOOP_PASSES, *sums, *layouts)
         folds, packs = self._freezing_passes()
         # A dropout draws by where its operand lies in eager: before copies are left out.
-        drawing = DRAWING_PASSES if self.draws_in_loops else ()
+        drawing = drawing_passes(compute) if self.draws_in_loops else ()
         user, plaits = self.user_passes, (*drawing, *own, *LOOP_PASSES, *folds, *layouts, *packs)
         return (*user.joint_first, *plaits, *user.joint_last)
 

@@ -30,6 +30,7 @@ from plait.collectives import (
     is_in_parts,
     written_last,
 )
+from plait.computed import computed
 from plait.freezing import frozen
 from plait.kernel_products import (
     NOTHING_BY_RULE,
@@ -129,7 +130,7 @@ def _compiled(
     """What runs a recorded graph that needs no gradients from outside."""
     import plait_fx_passes as fx_passes
 
-    aten = in_order(_improved(recorded, stages, options), stages, options)
+    aten = in_order(_improved(recorded, stages, target, options), stages, options)
     # What is compared must not have changed its inputs already.
     whole = not (options.verify or aten.frozen or calls_collectives(aten))
     users = fx_passes.users_in_place(aten) if whole else None
@@ -251,11 +252,13 @@ def compile_training_graph(
     if not recorded.tangents:  # a training step: the program itself differentiates
         step = recorded.program
         if known is not None:
-            joint = recorded.replace_graph(_improved(recorded.flat(), stages, options).graph)
+            joint = recorded.replace_graph(
+                _improved(recorded.flat(), stages, target, options).graph
+            )
             step = known.used_in(joint).program
         return _compiled(step, captured, stages, target, options)
 
-    joint = recorded.replace_graph(_improved(recorded.flat(), stages, options).graph)
+    joint = recorded.replace_graph(_improved(recorded.flat(), stages, target, options).graph)
     if any(HIDDEN in node.meta for node in captured.graph.find_nodes(op="placeholder")):
         joint = joint.hidden()
     if known is not None:
@@ -398,10 +401,13 @@ def _joint(
         return None
 
 
-def _improved(recorded: AtenGraph, stages: Stages, options: CompileOptions) -> AtenGraph:
+def _improved(
+    recorded: AtenGraph, stages: Stages, target: Target, options: CompileOptions
+) -> AtenGraph:
     """After the passes: plait's, and the user's before and behind them."""
     with stages.stage("passes"):
-        return run_all(recorded, options.passes(), stages, options)
+        passes = options.passes(computed if target is Target.BY_DEVICE else None)
+        return run_all(recorded, passes, stages, options)
 
 
 def _generated(

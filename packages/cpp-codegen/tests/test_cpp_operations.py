@@ -23,7 +23,10 @@ SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-40, -1e-40, 3e38, math.inf, -math
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 # Operations that only reach this far from 0 or above; elsewhere both give NaN.
-NOT_HERE = {"bitcast", "where", "to", "fma", "real", "imag", "complex", "philox"}
+NOT_HERE = {
+    *("bitcast", "where", "to", "fma", "real", "imag", "complex", "philox"),
+    *("box_muller_sin", "box_muller_cos"),
+}
 # Largest error in units of the last place, where a result is not the C library's own.
 ULP = {
     "exp": 2,
@@ -125,6 +128,19 @@ def test_every_operation_agrees_with_aten(dtype):
         if bad:
             wrong.append((name, int(bad)))
     assert not wrong
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_normal_numbers_of_uniform_ones(dtype):
+    generator = torch.Generator().manual_seed(0)
+    u, turn = (1 - torch.rand(101, generator=generator, dtype=dtype) for _ in range(2))
+    u[0] = 1
+    v = turn * (2 if dtype is torch.float64 else 2 * math.pi)
+    names = ("box_muller_sin", "box_muller_cos")
+    computes = {name: lambda a, b, name=name: Op(name, [a, b]) for name in names}
+    actual, expected = both(pointwise_graph((u, v), computes), (u, v))
+    for a, e in zip(actual, expected, strict=True):
+        torch.testing.assert_close(a, e, rtol=1e-5, atol=1e-5 if dtype is torch.float32 else 1e-12)
 
 
 def hard_doubles() -> torch.Tensor:

@@ -22,7 +22,7 @@ from plait_fx_passes import (
 )
 from plait_fx_passes.passes import base
 from plait_fx_passes.passes.device_draws import DEVICE_DRAWS, DRAWN
-from plait_fx_passes.passes.drawn_numbers import _RULES, Generator, compute_draws
+from plait_fx_passes.passes.drawn_numbers import _RULES, compute_draws
 from plait_utils.philox import RESERVE, STEP, UNIFORM
 from plait_utils.philox_agreement import Kind, dropout_scale
 
@@ -31,8 +31,10 @@ THREADS = 1024
 
 
 def _drawing(*kinds: Kind) -> Pass:
-    known = Generator(THREADS, frozenset(kinds or Kind))
-    return Pass(DEVICE_DRAWS.name, partial(compute_draws, known=lambda _: known))
+    def known(device, kind):
+        return THREADS if kind in (kinds or Kind) else None
+
+    return Pass(DEVICE_DRAWS.name, partial(compute_draws, known=known))
 
 
 def _input(*size, dtype=torch.float32):
@@ -106,12 +108,13 @@ def test_one_state_is_reserved_for_all_that_draw_one_after_another():
 
 def test_what_is_drawn_by_operators_comes_in_between():
     def program(x):
-        return torch.rand_like(x), torch.randn_like(x), torch.rand_like(x), x.bernoulli(0.2)
+        drawn = torch.rand_like(x)
+        return drawn, torch.bernoulli(drawn), torch.rand_like(x), x.bernoulli(0.2)
 
     graph = _passed(program, _input(8, 16))
     assert [node.args[0] for node in _calls(graph, RESERVE)] == [4, 8]
     order = [n.target for n in graph.graph.nodes]
-    places = [order.index(RESERVE), order.index(aten.randn_like.default)]
+    places = [order.index(RESERVE), order.index(aten.bernoulli.default)]
     assert places == sorted(places)
 
 
@@ -169,9 +172,12 @@ def test_other_numbers_are_those_of_atens_kernels():
 LEFT = {
     "a view of an input may lie anywhere": lambda x: dropout(x[:4], 0.5),
     "what an input becomes lies where it lay": lambda x: (dropout(x.relu_(), 0.5), x.exp_())[0],
-    "normal numbers": torch.randn_like,
+    "what is checked to be above 0": lambda x: torch.normal(0.0, x.abs()),
     "sums that are rounded once": lambda x: x.clone().uniform_(-0.1, 0.2),
-    "integers": lambda x: torch.randint_like(x, 9),
+    "integers that a dtype lacks": lambda x: torch.randint_like(x, 2**25),
+    "complex numbers": lambda x: torch.randn_like(x, dtype=torch.complex64),
+    "integers up to the largest": lambda x: x.long().random_(5, None),
+    "cauchy numbers": lambda x: x.clone().cauchy_(),
     "probabilities of each element": lambda x: x.sigmoid().bernoulli(),
     "eager draws part by part": lambda x: x.new_empty(2**29).uniform_(),
 }

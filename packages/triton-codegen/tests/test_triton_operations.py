@@ -26,7 +26,7 @@ from plait_ir_lowering import (
 from plait_scheduler import Access, Domain, Kernel, Param, Store
 from plait_triton_codegen import UnsupportedKernelError, render_kernel
 from plait_triton_codegen.kernels.operations import ANY, FLOATS, INTEGERS, OPERATIONS, Kind
-from plait_utils import DiskCache
+from plait_utils import DiskCache, philox_numbers
 from plait_utils.philox import philox
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -63,6 +63,10 @@ TORCH = {
     "rshift": torch.bitwise_right_shift,
     "fma": lambda a, b, c: a * b + c,
     "philox": philox,
+    "box_muller_sin": philox_numbers.box_muller_sin,
+    "box_muller_cos": philox_numbers.box_muller_cos,
+    "approximate_log": torch.log,
+    "approximate_exp": torch.exp,
 }
 
 

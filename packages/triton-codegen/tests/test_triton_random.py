@@ -13,6 +13,8 @@ from plait_triton_codegen import build, render_kernel
 from plait_utils import DiskCache
 from plait_utils.counters import BITS, NORMAL, UNIFORM
 from plait_utils.philox import UNIFORM as DRAWN
+from plait_utils.philox_numbers import EXP, FMA, INTEGERS, LOG
+from plait_utils.philox_numbers import NORMAL as DRAWN_NORMALS
 
 KEYS = (0, 1, -1, 2**63 - 1, -(2**63), 0x1234_5678_9ABC_DEF0)
 
@@ -60,6 +62,41 @@ def test_a_dropout_is_part_of_its_neighbours_kernel(cache: DiskCache) -> None:
 
 
 STATE = torch.tensor([-(2**60) - 5, 2**40 + 24])
+
+
+def _of_state(cache: DiskCache, program) -> torch.Tensor:
+    executable = build(gpu_program(program, STATE), cache=cache)
+    assert executable.metadata["launches"] == len(executable.kernels) == 1
+    (found,) = executable(STATE.to(DEVICE))
+    return found.cpu()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("threads", [64, 4096])
+def test_normal_numbers_of_a_gpu_s_generator(
+    cache: DiskCache, dtype: torch.dtype, threads: int
+) -> None:
+    def program(state):
+        return FMA(DRAWN_NORMALS(state, [3, 200], 4, threads, dtype), 0.7, 0.3)
+
+    found = _of_state(cache, program)
+    torch.testing.assert_close(found, program(STATE), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("most", [9, 255, 2**28 - 2, 2**40, 2**62 - 2, 2**63 - 1])
+@pytest.mark.parametrize("words", [1, 2])
+def test_integers_of_a_gpu_s_generator(cache: DiskCache, words: int, most: int) -> None:
+    def program(state):
+        return INTEGERS(state, [3, 200], 4, 64, words, most, -7)
+
+    assert torch.equal(_of_state(cache, program), program(STATE))
+
+
+def test_functions_of_numbers_of_a_gpu_s_generator(cache: DiskCache) -> None:
+    def program(state):
+        return EXP(LOG(DRAWN(state, [500], 0, 64, 1, torch.float32)) * -0.5)
+
+    torch.testing.assert_close(_of_state(cache, program), program(STATE), rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
+from philox_threads import THREADS, WORD, threads
 
 from plait_utils import philox_agreement
-from plait_utils.philox import BLOCK, UNIFORM, _signed, advance, neighbours, philox, take
-from plait_utils.philox_agreement import Kind, agreeing, dropout_scale
-
-WORD = 0xFFFFFFFF
-THREADS = 2 * BLOCK
+from plait_utils.philox import UNIFORM, _signed, advance, neighbours, philox, take
+from plait_utils.philox_agreement import BY_FUNCTIONS, Kind, agrees, dropout_scale
 
 
 @pytest.mark.parametrize(
@@ -35,46 +31,11 @@ def test_words_are_those_that_its_authors_publish(counter, key, expected):
     assert tuple(int(philox(seed, low, high, lane)) for lane in range(4)) == expected
 
 
-class Thread:
-    """A state of cuRAND's, which draws four words at a time."""
-
-    def __init__(self, seed: int, subsequence: int, offset: int) -> None:
-        assert offset % 4 == 0
-        self.key = seed & WORD, seed >> 32 & WORD
-        self.counter = offset // 4
-        self.subsequence = subsequence
-
-    def words(self) -> tuple[int, int, int, int]:
-        a, b, c, d = self.counter & WORD, self.counter >> 32, self.subsequence, 0
-        low, high = self.key
-        for _ in range(10):
-            left, right = a * 0xD2511F53, c * 0xCD9E8D57
-            a, b, c, d = right >> 32 ^ b ^ low, right & WORD, left >> 32 ^ d ^ high, left & WORD
-            low, high = (low + 0x9E3779B9) & WORD, (high + 0xBB67AE85) & WORD
-        self.counter += 1
-        return a, b, c, d
-
-    def floats(self) -> list[float]:
-        words = torch.tensor(self.words()).to(torch.float32)
-        return (words * 2.0**-32 + 2.0**-33).tolist()
-
-    def doubles(self) -> list[float]:
-        a, b, c, d = self.words()
-        return [(x ^ y << 21) * 2.0**-53 + 2.0**-54 for x, y in ((a, b), (c, d))]
-
-
-def _threads(count: int, seed: int, offset: int) -> Iterator[tuple[int, int, Thread]]:
-    """Of the kernels' threads, how many there are, which one it is, and its state."""
-    grid = min(THREADS // BLOCK, -(-count // BLOCK))
-    for index in range(BLOCK * grid):
-        yield BLOCK * grid, index, Thread(seed, index, offset)
-
-
 def distribution(count: int, dtype: torch.dtype, seed: int, offset: int) -> torch.Tensor:
     """As `distribution_elementwise_grid_stride_kernel` draws."""
     made = torch.full((count,), -1.0, dtype=dtype)
     unroll = 2 if dtype is torch.float64 else 4
-    for total, index, thread in _threads(count, seed, offset):
+    for total, index, thread in threads(count, seed, offset):
         rounded = ((count - 1) // (total * unroll) + 1) * total * unroll
         for linear in range(index, rounded, total * unroll):
             drawn = thread.doubles() if dtype is torch.float64 else thread.floats()
@@ -87,7 +48,7 @@ def distribution(count: int, dtype: torch.dtype, seed: int, offset: int) -> torc
 def vectors(count: int, vector: int, seed: int, offset: int) -> torch.Tensor:
     """As `fused_dropout_kernel_vec` draws."""
     made = torch.full((count,), -1.0)
-    for total, index, thread in _threads(count, seed, offset):
+    for total, index, thread in threads(count, seed, offset):
         for linear in range(index * vector, count, total * vector):
             drawn = [number for _ in range(-(-vector // 4)) for number in thread.floats()]
             made[linear : linear + vector] = torch.tensor(drawn[:vector])
@@ -145,21 +106,25 @@ def test_neighbours_are_as_many_as_vectors_hold():
 
 def test_what_could_not_be_compared_is_asked_again(monkeypatch, tmp_path):
     monkeypatch.setenv("PLAIT_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(philox_agreement, "_key", lambda index: "a GPU")
+    monkeypatch.setattr(philox_agreement, "_key", lambda index, kinds: f"a GPU {len(kinds)}")
     full = torch.OutOfMemoryError("no memory")
 
-    def fails(kind, device):
+    def fails(kind, device, compute):
         raise full
+
+    def known(kinds=frozenset(Kind)):
+        return philox_agreement._known(7, kinds, None)
 
     philox_agreement.forget()
     with monkeypatch.context() as patch:
         patch.setattr(philox_agreement, "differing", fails)
-        assert philox_agreement._known(7) == frozenset()
-    monkeypatch.setattr(philox_agreement, "differing", lambda kind, device: None)
-    assert philox_agreement._known(7) == frozenset(Kind)
+        assert known() == frozenset()
+    monkeypatch.setattr(philox_agreement, "differing", lambda kind, device, compute: None)
+    assert known() == frozenset(Kind)
     monkeypatch.setattr(philox_agreement, "differing", fails)
     philox_agreement.forget()
-    assert philox_agreement._known(7) == frozenset(Kind)  # by the disk cache
+    assert known() == frozenset(Kind)  # by the disk cache
+    assert known(frozenset({Kind.NORMAL})) == frozenset()  # which keeps each by itself
     philox_agreement.forget()
 
 
@@ -172,9 +137,10 @@ def test_scales_are_as_wide_as_the_kernels():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_nothing_agrees():
-    assert agreeing(torch.device("cuda", 0)) == frozenset()
+    assert not any(agrees(kind, torch.device("cuda", 0)) for kind in Kind)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_this_gpu_draws_what_is_known():
-    assert agreeing(torch.device("cuda", 0)) == frozenset(Kind)
+    device = torch.device("cuda", 0)
+    assert {kind for kind in Kind if agrees(kind, device)} == set(Kind) - BY_FUNCTIONS

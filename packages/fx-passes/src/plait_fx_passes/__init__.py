@@ -98,6 +98,9 @@ if TYPE_CHECKING:
         communicates,
         parts_runner,
     )
+    from plait_fx_passes.passes.device_draws import (
+        drawing_passes,
+    )
     from plait_fx_passes.passes.manager import (
         DEFAULT_PASSES,
         DRAWING_PASSES,
@@ -321,6 +324,7 @@ else:
                 "communicates",
                 "parts_runner",
             ),
+            "plait_fx_passes.passes.device_draws": ("drawing_passes",),
             "plait_fx_passes.passes.manager": (
                 "DEFAULT_PASSES",
                 "DRAWING_PASSES",
@@ -533,6 +537,7 @@ __all__ = [
     "decompose",
     "default_decompositions",
     "differentiates",
+    "drawing_passes",
     "find_bad_rewrite",
     "flattened",
     "fuse_attention",

@@ -54,10 +54,13 @@ from plait_ir_lowering.ir.values import (
 from plait_ir_lowering.torch_types import to_torch_dtype
 from plait_utils import dataclass
 from plait_utils.philox import philox
+from plait_utils.philox_numbers import box_muller_cos, box_muller_sin
 
 _UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "sign": lambda a: torch.where(a != a, torch.zeros_like(a), torch.sign(a)),
     "signbit": torch.signbit,
+    "approximate_log": torch.log,
+    "approximate_exp": torch.exp,
 }
 _BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "add": lambda a, b: a | b if a.dtype is torch.bool else a + b,
@@ -67,6 +70,8 @@ _BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "rem": torch.remainder,
     "lshift": torch.bitwise_left_shift,
     "rshift": torch.bitwise_right_shift,
+    "box_muller_sin": box_muller_sin,
+    "box_muller_cos": box_muller_cos,
 }
 
 

@@ -16,7 +16,14 @@ from plait_ir_lowering import Buffer, Graph, Load, Pointwise, ReductionKind, Sca
 from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.domains import points
 from plait_scheduler.groups import Group, Relation, group_of, merge, relate
-from plait_scheduler.nodes import draws_random_numbers, final_reads, node_of, reads_of, work_of
+from plait_scheduler.nodes import (
+    draws_apart,
+    draws_random_numbers,
+    final_reads,
+    node_of,
+    reads_of,
+    work_of,
+)
 from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.sizes import buffer_bytes, estimate
 from plait_utils import dataclass
@@ -301,8 +308,8 @@ class _Fuser:
             obstacle = self._unfit_for_scatter(left, right)
             if obstacle is not None:
                 return obstacle
-        products = self._unfit_for_products(left, right)
-        return products or self._bad_shape(left, right) or self._cycle(first, second)
+        unfit = self._unfit_for_products(left, right) or _unfit_for_draws(left, right)
+        return unfit or self._bad_shape(left, right) or self._cycle(first, second)
 
     def _unfit_for_products(self, left: Group, right: Group) -> str | None:
         """Why two groups, of which one multiplies matrices, must stay apart."""
@@ -448,3 +455,15 @@ def _topological(waiting: dict[int, set[int]], key: Callable[[int], int]) -> lis
             if not left[other]:
                 heappush(ready, (key(other), other))
     return order
+
+
+def _unfit_for_draws(left: Group, right: Group) -> str | None:
+    """Why what draws random numbers on a GPU should stay apart from a reduction."""
+    if left.is_reduction == right.is_reduction:
+        return None
+    nodes = [member.node for member in (right if left.is_reduction else left).members]
+    if nodes[0].buffer.device.type == "cpu":
+        return None
+    if any(draws_apart(root) for node in nodes for root in node.roots):
+        return "points far apart share what it draws, and rows would draw for each of them"
+    return None

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from plait_utils.philox import philox
+from plait_utils.philox_numbers import box_muller_cos, box_muller_sin
 
 __all__ = [
     "accumulate",
@@ -16,6 +17,8 @@ __all__ = [
     "as_layout",
     "bfloat16",
     "bool_",
+    "box_muller_cos",
+    "box_muller_sin",
     "check_index",
     "combine",
     "complex64",

@@ -32,7 +32,9 @@ from plait_ir_lowering import (
     TensorRef,
     Value,
     Var,
+    atoms,
     buffers_in,
+    evaluate,
     loads_of,
     post_order,
     rewrite,
@@ -44,6 +46,7 @@ from plait_utils import dataclass
 _EXPENSIVE_WORDS = """
     exp exp2 expm1 log log2 log10 log1p pow sin cos tan asin acos atan atan2 sinh cosh tanh
     asinh acosh atanh sigmoid erf erfc lgamma hypot philox
+    box_muller_sin box_muller_cos approximate_log approximate_exp
 """
 EXPENSIVE: frozenset[str] = frozenset(_EXPENSIVE_WORDS.split())
 """Operations that cost as much as tens of additions."""
@@ -234,6 +237,26 @@ def final_reads(graph: Graph) -> list[str]:
     refs = [ref for ref in graph.outputs if isinstance(ref, TensorRef)]
     refs += [source for _, source in graph.mutations]
     return list(dict.fromkeys(ref.buffer for ref in refs))
+
+
+def draws_apart(value: Value) -> bool:
+    """Whether a value draws numbers of counters of which points far apart have one, so that a
+    kernel of points alone computes it once for them, and one of rows for each."""
+    draws = (part for part in post_order([value]) if isinstance(part, Op))
+    return any(draw.name == "philox" and _is_apart(draw) for draw in draws)
+
+
+def _is_apart(draw: Op) -> bool:
+    """Whether neighbours are of threads beside each other, each of which draws several numbers."""
+    _, counter, thread, lane = draw.args
+    turns = [part.expr for part in post_order([counter, lane]) if isinstance(part, IndexValue)]
+    if all(turn.is_constant for turn in turns) or not isinstance(thread, IndexValue):
+        return False
+    names = {atom.name: 0 for atom in atoms(thread.expr) if isinstance(atom, Var)}
+    if len(names) < len(atoms(thread.expr)):
+        return False
+    first = evaluate(thread.expr, names)
+    return any(evaluate(thread.expr, {**names, name: 1}) == first + 1 for name in names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,14 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
+from plait_triton_codegen.device_draws import (  # noqa: F401
+    approximate_exp,
+    approximate_log,
+    box_muller_cos,
+    box_muller_sin,
+    philox,
+    philox_in_fours,
+)
 from plait_triton_codegen.device_sorts import (  # noqa: F401
     least_of_pairs,
     least_of_rows,
@@ -345,51 +353,6 @@ def shift_right(a, bits):
         return a >> tl.where(inside, bits, bits * 0 + (limit - 1))
     else:
         return tl.where(inside, a >> tl.where(inside, bits, bits * 0), a * 0)
-
-
-@triton.jit
-def _words(key, counter, subsequence):
-    return tl.philox(
-        key,
-        counter.to(tl.uint32),
-        (counter >> 32).to(tl.uint32),
-        subsequence.to(tl.uint32),
-        (subsequence >> 32).to(tl.uint32),
-    )
-
-
-@triton.jit
-def philox(key, counter, subsequence, lane):
-    """A word of Philox-4x32-10, as `plait_utils.philox.philox` computes it."""
-    words = _words(key, counter, subsequence)
-    low = tl.where(lane == 0, words[0], words[1])
-    high = tl.where(lane == 2, words[2], words[3])
-    return tl.where(lane < 2, low, high).to(tl.int64)
-
-
-@triton.jit
-def _first_of_fours(value):
-    """[..., 4 * n] to [..., n]: of each four neighbours the first, where they differ."""
-    if len(value.shape) == 0 or value.shape[-1] == 1:
-        first = value
-    else:
-        rows: tl.constexpr = value.shape[:-1]
-        even, _ = tl.split(value.reshape(rows + [value.shape[-1] // 2, 2]))  # noqa: RUF005
-        first, _ = tl.split(even.reshape(rows + [value.shape[-1] // 4, 2]))  # noqa: RUF005
-    return first
-
-
-@triton.jit
-def philox_in_fours(key, counter, subsequence, lane):
-    """`philox` where four neighbours are the words of one counter, which is computed once."""
-    if subsequence.shape[-1] < 4:
-        found = philox(key, counter, subsequence, lane)
-    else:
-        words = _words(key, _first_of_fours(counter), _first_of_fours(subsequence))
-        fours = tl.join(tl.join(words[0], words[2]), tl.join(words[1], words[3]))
-        shape: tl.constexpr = fours.shape[:-3] + [4 * fours.shape[-3]]  # noqa: RUF005
-        found = fours.reshape(shape).to(tl.int64)
-    return found
 
 
 @triton.jit

@@ -18,14 +18,20 @@ import triton
 import triton.language as tl
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
+from plait_utils import philox_numbers
+
 __all__ = [
     "acos",
     "acosh",
+    "approximate_exp",
+    "approximate_log",
     "asin",
     "asinh",
     "atan",
     "atan2",
     "atanh",
+    "box_muller_cos",
+    "box_muller_sin",
     "copysign",
     "cosh",
     "dot",
@@ -105,6 +111,10 @@ fmod = _elementwise(torch.fmod)
 fast_exp = _elementwise(torch.exp)
 fast_reciprocal = _elementwise(torch.reciprocal)
 fast_divide = _elementwise(torch.true_divide)
+approximate_log = _elementwise(torch.log)
+approximate_exp = _elementwise(torch.exp)
+box_muller_sin = _elementwise(philox_numbers.box_muller_sin)
+box_muller_cos = _elementwise(philox_numbers.box_muller_cos)
 
 
 _plain_splat = InterpreterBuilder.create_splat

@@ -176,10 +176,15 @@ def uniform_at(
     at = place(position, threads, vector, UNROLL[dtype])
     seed, counter = state[0], (state[1] >> 2) + (start // STEP + at.round)
     if dtype is torch.float32:
-        word = philox(seed, counter, at.subsequence, at.number)
-        return word.to(dtype) * 2.0**-32 + 2.0**-33
+        return above_zero(philox(seed, counter, at.subsequence, at.number), dtype)
     low, high = (philox(seed, counter, at.subsequence, 2 * at.number + n) for n in (0, 1))
-    return (low ^ high << 21).to(dtype) * 2.0**-53 + 2.0**-54
+    return above_zero(low ^ high << 21, dtype)
+
+
+def above_zero(bits: Tensor, dtype: torch.dtype) -> Tensor:
+    """Numbers of (0, 1] from a word as float32, from 53 bits as float64."""
+    count = 32 if dtype is torch.float32 else 53
+    return bits.to(dtype) * 2.0**-count + 2.0 ** -(count + 1)
 
 
 def _fake_state(count: int, device: torch.device) -> Tensor:

@@ -51,7 +51,8 @@ _CYCLES_A_LANE = {
     **dict.fromkeys(("atan2", "atanh", "log2", "log10"), 9.0),
     "pow": 30.0,
     "hypot": 20.0,
-    **dict.fromkeys(("lgamma", "philox"), 40.0),
+    **dict.fromkeys(("lgamma", "philox", "box_muller_sin", "box_muller_cos"), 40.0),
+    **dict.fromkeys(("approximate_log", "approximate_exp"), 12.0),
 }
 """Of operations on other types, and without a form for vectors."""
 _GATHERED, _CHECKED, _GUARDED = 1.5, 0.5, 4.0

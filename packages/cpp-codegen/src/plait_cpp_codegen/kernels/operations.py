@@ -112,6 +112,10 @@ def _function(name: str, args: list[str], register: str, source: DType) -> str:
             if source.is_float
             else f"v_power<L, {register}>({first}, {args[1]})"
         ),
+        "box_muller_sin": lambda: _box_muller("sin", first, args[1], register),
+        "box_muller_cos": lambda: _box_muller("cos", first, args[1], register),
+        "approximate_log": lambda: f"v_log<L, {register}>({first})",
+        "approximate_exp": lambda: f"v_exp<L, {register}>({first})",
         "lshift": lambda: f"{first} << {args[1]}",
         "rshift": lambda: f"{first} >> {args[1]}",
     }
@@ -120,6 +124,14 @@ def _function(name: str, args: list[str], register: str, source: DType) -> str:
     if name in _VECTOR_CALLS:
         return f"v_{name}<L, {register}>({', '.join(args)})"
     raise TypeError(f"there is no C++ for operation {name!r}")
+
+
+def _box_muller(turned: str, first: str, second: str, register: str) -> str:
+    """Of angles as float by radians, as double by half-turns."""
+    half = math.pi if register == "double" else 1
+    angle = f"splat<{register}, L>({half!r}) * {second}"
+    radius = f"v_sqrt<L, {register}>(splat<{register}, L>(-2) * v_log<L, {register}>({first}))"
+    return f"{radius} * v_{turned}<L, {register}>({angle})"
 
 
 def _absolute(first: str, register: str, source: DType) -> str:

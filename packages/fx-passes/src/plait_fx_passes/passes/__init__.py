@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from plait_fx_passes.passes.cleanup import COMMON_SUBEXPRESSIONS, DEAD_CODE
     from plait_fx_passes.passes.constants import FOLD_CONSTANTS
     from plait_fx_passes.passes.constructors import MOVE_CONSTRUCTORS
+    from plait_fx_passes.passes.device_draws import drawing_passes
     from plait_fx_passes.passes.joined_products import PRODUCTS_IN_PARTS
     from plait_fx_passes.passes.joins import JOIN_PIECES
     from plait_fx_passes.passes.manager import (
@@ -59,6 +60,7 @@ else:
             "plait_fx_passes.passes.cleanup": ["COMMON_SUBEXPRESSIONS", "DEAD_CODE"],
             "plait_fx_passes.passes.constants": ["FOLD_CONSTANTS"],
             "plait_fx_passes.passes.constructors": ["MOVE_CONSTRUCTORS"],
+            "plait_fx_passes.passes.device_draws": ["drawing_passes"],
             "plait_fx_passes.passes.joined_products": ["PRODUCTS_IN_PARTS"],
             "plait_fx_passes.passes.joins": ["JOIN_PIECES"],
             "plait_fx_passes.passes.manager": [
@@ -122,6 +124,7 @@ __all__ = [
     "PassRecord",
     "aligning",
     "batching",
+    "drawing_passes",
     "find_bad_rewrite",
     "run_passes",
 ]

@@ -20,49 +20,43 @@ from torch._ops import OpOverload
 
 from plait_fx_passes.aliasing import storage_root
 from plait_fx_passes.aten_graph import AtenGraph
-from plait_fx_passes.layouts import has_static_sizes, is_dense, memory_order, surely_equal
+from plait_fx_passes.layouts import has_static_sizes, is_dense, surely_equal
 from plait_fx_passes.op_info import op_info
+from plait_fx_passes.passes import drawn_distributions as rules
 from plait_fx_passes.passes.base import PassContext
 from plait_fx_passes.passes.calls import Calls
 from plait_fx_passes.passes.device_draws import DEVICE_DRAWS
+from plait_fx_passes.passes.drawing import (
+    Drawing,
+    Made,
+    Reserved,
+    Rule,
+    is_distribution,
+    wide,
+)
 from plait_fx_passes.passes.noops import same_tensor
 from plait_utils import dataclass
 from plait_utils.philox import (
     RESERVE,
     STEP,
-    UNIFORM,
-    UNROLL,
-    advance,
     neighbours,
     threads_of,
 )
-from plait_utils.philox_agreement import FLOATS, Kind, agreeing, dropout_scale
+from plait_utils.philox_agreement import DOUBLES, FLOATS, Compute, Kind, agrees, dropout_scale
 
 aten = torch.ops.aten
 
-_MOST_BYTES = 2**31 - 1
-"""Of more, ATen's kernels of distributions draw part by part."""
+Known: TypeAlias = Callable[[torch.device, Kind], "int | None"]
+"""How many threads a GPU draws by at once, where what draws there draws known numbers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Generator:
-    """What is known of a GPU: how many threads draw at once, and what draws known numbers."""
+def known_by(compute: Compute | None) -> Known:
+    """That of GPUs for which `compute` gives what kernels compute."""
 
-    threads: int
-    kinds: frozenset[Kind]
+    def known(device: torch.device, kind: Kind) -> int | None:
+        return threads_of(device) if agrees(kind, device, compute) else None
 
-
-def _generator(device: torch.device) -> Generator | None:
-    kinds = agreeing(device)
-    return Generator(threads_of(device), kinds) if kinds else None
-
-
-@dataclass(slots=True)
-class _Reserved:
-    """A state, and how far what is drawn from it moves it on."""
-
-    node: fx.Node
-    count: int | torch.SymInt = 0
+    return known
 
 
 @dataclass(slots=True)
@@ -70,8 +64,8 @@ class _Draws:
     """The operators of a graph that draw."""
 
     context: PassContext
-    known: Callable[[torch.device], Generator | None]
-    states: dict[torch.device, _Reserved] = field(default_factory=dict)
+    known: Known
+    states: dict[torch.device, Reserved] = field(default_factory=dict)
     """Of each GPU, what was reserved last, unless something else has drawn since."""
 
     def run(self) -> None:
@@ -89,15 +83,17 @@ class _Draws:
         value = value[0] if isinstance(value, (tuple, list)) else value
         if has_static_sizes(value) and not value.numel():
             return False
-        generator = self.known(value.device)
-        if generator is None or kind not in generator.kinds:
+        if value.dtype is torch.float64:
+            kind = DOUBLES.get(kind, kind)
+        threads = self.known(value.device, kind)
+        if threads is None:
             return False
         calls = Calls(self.context, node, DEVICE_DRAWS.name)
         state = self.states.get(value.device)
         if state is None:
             made = self.context.fake([2], torch.int64, value.device)
-            state = _Reserved(calls.known(made, RESERVE, STEP, value.device))
-        drawing = _Drawing(self.context, node, value, calls, generator.threads, state)
+            state = Reserved(calls.known(made, RESERVE, STEP, value.device))
+        drawing = Drawing(self.context, node, value, calls, threads, state)
         drawn = rule(drawing)
         if drawn is None or not self._let_use(node, drawn):
             calls.erase()
@@ -133,84 +129,18 @@ def _may_draw(target: object) -> bool:
     return target.namespace not in ("aten", "prims") or op_info(target).random
 
 
-@dataclass(slots=True)
-class _Drawing:
-    """One operator that draws, and the calls that take its place.
-
-    ``value`` is its first result.
-    """
-
-    context: PassContext
-    node: fx.Node
-    value: torch.Tensor
-    calls: Calls
-    threads: int
-    state: _Reserved
-    step: int | torch.SymInt = 0
-    """How far it moves the generator on, when that is known."""
-
-    def number(self, position: int, default: float | None = None) -> float | None:
-        """An argument that may be left out, by its place in the schema; None for one that each call
-        gives anew."""
-        args, name = self.node.args, _schema(self.node).arguments[position].name
-        found = args[position] if position < len(args) else self.node.kwargs.get(name, default)
-        return float(found) if isinstance(found, (int, float)) else None
-
-    def numbers(self, dtype: torch.dtype, vector: int = 1, by_rows: bool = False) -> fx.Node:
-        """One for each element of the result: in the order of memory, or row by row."""
-        by_rows = by_rows or not has_static_sizes(self.value)
-        order = list(range(self.value.dim())) if by_rows else memory_order(self.value)
-        self.step = advance(self.value.numel(), self.threads, UNROLL[dtype])
-        size = [self.value.shape[dim] for dim in order]
-        start = self.state.count
-        value = self.context.fake(size, dtype, self.value.device)
-        given = self.state.node, size, start, self.threads, vector, dtype
-        made = self.calls.known(value, UNIFORM, *given)
-        if order == sorted(order):
-            return made
-        return self.calls(aten.permute.default, made, [order.index(dim) for dim in sorted(order)])
-
-    def cast(self, node: fx.Node) -> fx.Node:
-        """As the dtype of the result."""
-        if node.meta["val"].dtype == self.value.dtype:
-            return node
-        return self.calls(aten._to_copy.default, node, dtype=self.value.dtype)
-
-
-def _schema(node: fx.Node) -> torch._C.FunctionSchema:
-    return cast(OpOverload, node.target)._schema
-
-
-_Made: TypeAlias = "tuple[fx.Node, ...] | None"
-_Rule: TypeAlias = Callable[[_Drawing], _Made]
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    """What ATen draws for a dtype."""
-    return torch.float64 if dtype is torch.float64 else torch.float32
-
-
-def _is_distribution(drawing: _Drawing) -> bool:
-    """Whether one kernel of a distribution draws the result, in the order of its memory."""
-    value = drawing.value
-    if not has_static_sizes(value):
-        return False
-    short = value.numel() * value.dtype.itemsize <= _MOST_BYTES
-    return short and is_dense(value) and drawing.node.kwargs.get("generator") is None
-
-
-def _uniform(drawing: _Drawing, low: float = 0.0, high: float = 1.0) -> _Made:
+def _uniform(drawing: Drawing, low: float = 0.0, high: float = 1.0) -> Made:
     """`low` where the sum of it and a number is rounded to `high`. No sum is rounded twice here
     where ATen's is rounded once: one term is 0, or the product is exact."""
     dtype = drawing.value.dtype
-    if dtype not in FLOATS or not _is_distribution(drawing):
+    if dtype not in FLOATS or not is_distribution(drawing):
         return None
     start, end = (torch.tensor(number, dtype=dtype, device="cpu") for number in (low, high))
     width = float(end - start)
     if not 0 < width <= torch.finfo(dtype).max or (float(start) and not _is_power(width)):
         return None
     calls = drawing.calls
-    made = drawing.numbers(_wide(dtype))
+    made = drawing.numbers(wide(dtype))
     if width != 1:
         made = calls(aten.mul.Tensor, made, width)
     if float(start):
@@ -225,22 +155,22 @@ def _is_power(number: float) -> bool:
     return number.hex().partition("p")[0] == "0x1.0000000000000"
 
 
-def _uniform_between(drawing: _Drawing) -> _Made:
+def _uniform_between(drawing: Drawing) -> Made:
     low, high = drawing.number(1, 0.0), drawing.number(2, 1.0)
     return None if low is None or high is None else _uniform(drawing, low, high)
 
 
-def _bernoulli(drawing: _Drawing) -> _Made:
+def _bernoulli(drawing: Drawing) -> Made:
     probability = drawing.number(1, 0.5)
-    if probability is None or drawing.value.is_complex() or not _is_distribution(drawing):
+    if probability is None or drawing.value.is_complex() or not is_distribution(drawing):
         return None
     if not 0 <= probability <= 1:
         return None
-    made = drawing.numbers(_wide(drawing.value.dtype))
+    made = drawing.numbers(wide(drawing.value.dtype))
     return (drawing.cast(drawing.calls(aten.lt.Scalar, made, probability)),)
 
 
-def _dropout(drawing: _Drawing) -> _Made:
+def _dropout(drawing: Drawing) -> Made:
     x, share, dtype = drawing.node.args[0], drawing.number(1), drawing.value.dtype
     assert isinstance(x, fx.Node)
     trains = drawing.node.args[2] is not False
@@ -258,7 +188,7 @@ def _dropout(drawing: _Drawing) -> _Made:
     return calls(aten.mul.Tensor, calls(aten.mul.Tensor, x, mask), scale), mask
 
 
-def _vector(drawing: _Drawing, x: fx.Node) -> int | None:
+def _vector(drawing: Drawing, x: fx.Node) -> int | None:
     """How many neighbours a thread of ATen's dropout draws: as many as the operand's place in
     memory allows. torch's allocator begins at multiples of 512 bytes; None where that is not
     known, as of inputs, and of what eager computes in their memory."""
@@ -305,17 +235,29 @@ def _may_be_as_large(left: torch.Tensor, right: torch.Tensor) -> bool:
     return True
 
 
-_RULES: Mapping[OpOverload, tuple[Kind, _Rule]] = {
+_RULES: Mapping[OpOverload, tuple[Kind, Rule]] = {
     aten.native_dropout.default: (Kind.DROPOUT, _dropout),
     aten.rand.default: (Kind.UNIFORM, _uniform),
     aten.rand_like.default: (Kind.UNIFORM, _uniform),
     aten.uniform.default: (Kind.UNIFORM, _uniform_between),
     aten.bernoulli.p: (Kind.BERNOULLI, _bernoulli),
+    aten.randn.default: (Kind.NORMAL, rules.standard_normal),
+    aten.randn_like.default: (Kind.NORMAL, rules.standard_normal),
+    aten.normal_functional.default: (Kind.NORMAL, rules.normal),
+    aten.normal.float_float: (Kind.NORMAL, rules.normal_of_size),
+    aten.normal.Tensor_float: (Kind.NORMAL, rules.normal_around),
+    aten.log_normal.default: (Kind.LOG_NORMAL, rules.log_normal),
+    aten.exponential.default: (Kind.EXPONENTIAL, rules.exponential),
+    aten.randint.default: (Kind.INTEGERS, rules.integers_below),
+    aten.randint.low: (Kind.INTEGERS, rules.integers),
+    aten.randint_like.default: (Kind.INTEGERS, rules.integers_like_below),
+    aten.randint_like.low_dtype: (Kind.INTEGERS, rules.integers_like),
+    aten.random.default: (Kind.INTEGERS, rules.any_integers),
+    aten.random.to: (Kind.INTEGERS, rules.integers_like_below),
+    getattr(aten.random, "from"): (Kind.INTEGERS, rules.integers_like),
 }
 
 
-def compute_draws(
-    context: PassContext, known: Callable[[torch.device], Generator | None] = _generator
-) -> None:
-    """Replace what draws on GPUs, where `known` says which numbers it draws."""
+def compute_draws(context: PassContext, known: Known) -> None:
+    """Replace what draws on GPUs, where `known` says that it draws known numbers."""
     _Draws(context, known).run()

@@ -19,7 +19,7 @@ from plait_fx_passes.op_info import op_info
 from plait_fx_passes.record.numbers import is_number
 from plait_utils import dataclass
 from plait_utils.counters import OPERATORS
-from plait_utils.philox import UNIFORM
+from plait_utils.philox_numbers import DRAWN, MADE
 
 
 class Kind(enum.Enum):
@@ -87,6 +87,8 @@ _COUNTED_OPERATIONS = 40
 
 _DRAWN_OPERATIONS = 100
 """For each number of a GPU's generator."""
+_MADE_OPERATIONS = 16
+"""For each number that a GPU's function makes of one."""
 
 _WHOLE_OPERATIONS = 64
 """For each element that a kernel about which nothing is known reads or writes."""
@@ -117,8 +119,10 @@ def recompute_cost(node: fx.Node) -> Cost:
     target = node.target
     if target in OPERATORS:
         return Cost(Kind.CHEAP, _COUNTED_OPERATIONS * _written(node))
-    if target is UNIFORM:
+    if target in DRAWN:
         return Cost(Kind.CHEAP, _DRAWN_OPERATIONS * _written(node))
+    if target in MADE:
+        return Cost(Kind.CHEAP, _MADE_OPERATIONS * _written(node))
     if isinstance(target, OpOverload) and op_info(target).random:
         return Cost(Kind.RANDOM, 0)
     if not isinstance(target, OpOverload) or target.namespace not in ("aten", "prims"):

@@ -123,7 +123,14 @@ LATE: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "normal": ("special_erfcx", "special_log_ndtr", "special_ndtri", "erfinv"),
         "numbers": ("_local_scalar_dense",),
         "packed_products": ("_weight_int8pack_mm",),
-        "philox": ("plait_philox::uniform",),
+        "philox": (
+            "plait_philox::uniform",
+            "plait_philox::normal",
+            "plait_philox::integers",
+            "plait_philox::fma",
+            "plait_philox::log",
+            "plait_philox::exp",
+        ),
         "order_statistics": ("kthvalue", "median", "median.dim", "nanmedian", "nanmedian.dim"),
         "pads": (
             "reflection_pad1d",

@@ -73,6 +73,10 @@ _SPECIAL: dict[str, str] = {
     "rshift": "torch.bitwise_right_shift({0}, {1})",
     "atan2": "torch.atan2({0}, {1})",
     "philox": "philox({0}, {1}, {2}, {3})",
+    "box_muller_sin": "box_muller_sin({0}, {1})",
+    "box_muller_cos": "box_muller_cos({0}, {1})",
+    "approximate_log": "torch.log({0})",
+    "approximate_exp": "torch.exp({0})",
 }
 """Operations that torch writes or names otherwise."""
 

@@ -181,6 +181,10 @@ _ROWS: tuple[tuple[str, tuple[Kind, ...], str], ...] = (
     ("lshift", INTEGERS, "device.shift_left({0}, {1})"),
     ("rshift", INTEGERS, "device.shift_right({0}, {1})"),
     ("philox", (Kind.SIGNED,), "device.philox({0}, {1}, {2}, {3})"),
+    ("box_muller_sin", FLOATS, "device.box_muller_sin({0}, {1})"),
+    ("box_muller_cos", FLOATS, "device.box_muller_cos({0}, {1})"),
+    ("approximate_log", FLOATS, "device.approximate_log({0})"),
+    ("approximate_exp", FLOATS, "device.approximate_exp({0})"),
     ("where", ANY, "tl.where({0}, {1}, {2})"),
 )
 

@@ -29,6 +29,7 @@ from plait_triton_codegen.kernels.chips import Chip
 from plait_triton_codegen.kernels.combined import combined_source, shared_tile
 from plait_triton_codegen.kernels.descriptors import LEAST_CAPABILITY, are_plain
 from plait_triton_codegen.kernels.exactness import is_exact, is_wide
+from plait_triton_codegen.kernels.lanes import by_lanes
 from plait_triton_codegen.kernels.launchers import (
     describe_loops,
     function_head,
@@ -217,11 +218,17 @@ class _Renderer:
 
     def __post_init__(self) -> None:
         self.flat = flatten(self.kernel)
+        if not self.program:
+            self.flat = by_lanes(self.flat)
         self.tile = self.given or choose_tile(self.flat, self.options, self.chip)
         taken = taken_names(self.kernel) | {self.flat.x.name, "XBLOCK", "RBLOCK", "errors"}
         self.block = fresh("block", taken)
         masks: dict[str, str] = {}
-        if self.flat.xnumel is None or self.flat.xnumel % self.tile.xblock:
+        lanes = self.flat.lanes
+        if lanes is not None:
+            taken.add(lanes.var.name)
+        is_ragged = lanes is not None and lanes.is_ragged(self.flat.x)
+        if is_ragged or self.flat.xnumel is None or self.flat.xnumel % self.tile.xblock:
             masks["x"] = fresh("xmask", taken)
         if self.flat.r is not None:
             taken |= {self.flat.r.name, "start"}
@@ -255,7 +262,7 @@ class _Renderer:
     @property
     def _depth(self) -> int:
         """How far the statements of a program are indented that computes whole rows."""
-        return 2 if self.tile.turns > 1 else 1
+        return 1 + (self.tile.turns > 1) + (self.flat.lanes is not None)
 
     def _flush(self, depth: int) -> None:
         self.body += [f"{'    ' * depth}{line}" for line in self.writer.lines]
@@ -457,9 +464,14 @@ class _Renderer:
         functions = "".join(f"{joining_function(self.flat, scan)}\n\n" for scan in scans)
         given = [(self.program, "i32"), *signature] if self.program else signature
         lines = function_head(self.kernel, given, constants, describe_loops(self.kernel))
-        head, indent = [*self._points(), *self.writer.prologue], "    " * self._depth
+        points, bound = self._points(), self._bound_of_lanes()  # which names parts before others
+        head, indent = [*points, *self.writer.prologue, *bound], "    " * self._depth
         if self.tile.turns > 1:
             lines.append(f"    for {self.block} in {self._all_blocks()}:")
+        if self.flat.lanes is not None:
+            lane = self.flat.lanes.var
+            lines += [f"    {line}" for line in self.writer.constants]
+            lines.append(f"    for {lane.name} in tl.static_range({lane.extent}):")
         text = "\n".join([*lines, *(f"{indent}{line}" for line in head), *self.body])
         return f"{functions}{text}\n"
 
@@ -477,7 +489,8 @@ class _Renderer:
             row, column = f"{program} // {across}", f"{program} % {across}"
         shape = "[:, None]" if flat.r else ""
         lines.append(f"{flat.x.name} = {row} * XBLOCK + tl.arange(0, XBLOCK){shape}")
-        lines += self._bound("x", flat.x)
+        if flat.lanes is None:
+            lines += self._bound("x", flat.x)
         if flat.r is not None and self.tile.persistent:
             first = f"{column} * RBLOCK + " if flat.tiled else ""
             lines.append(f"{flat.r.name} = {first}{self._lanes()}")
@@ -499,6 +512,13 @@ class _Renderer:
         """The line that defines an axis's mask, if it has one."""
         mask = self.writer.masks.get(axis)
         return [f"{mask} = {var.name} < {self.writer.index(var.extent).text}"] if mask else []
+
+    def _bound_of_lanes(self) -> list[str]:
+        """The same of points that are computed lane by lane."""
+        lanes, mask = self.flat.lanes, self.writer.masks.get("x")
+        if lanes is None or mask is None:
+            return []
+        return [f"{mask} = {self.writer.index(lanes.point).text} < {lanes.numel}"]
 
     def _blocks(self) -> list[tuple[Var, int]]:
         """The variables that programs share out among them, and how much of each one takes."""

@@ -54,6 +54,21 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
+class Lanes:
+    """Several points that a program computes for each of its `x`, one after another."""
+
+    var: Var
+    point: IndexExpr
+    """Which of the kernel's points, by `x` and `var`."""
+    numel: int
+    """How many points the kernel has."""
+
+    def is_ragged(self, x: Var) -> bool:
+        """Whether there are more of `x` and `var` than points."""
+        return (x.extent * self.var.extent).as_int() > self.numel
+
+
+@dataclass(frozen=True, slots=True)
 class FlatKernel:
     """A kernel whose domain is `x`, and `r` if it has inner variables."""
 
@@ -65,6 +80,7 @@ class FlatKernel:
     """Whether offsets may pass 2^31, so that they take 64 bits."""
     tiled: bool = False
     """Whether `r` is an outer variable too, so that programs share it out among them."""
+    lanes: Lanes | None = None
 
     @property
     def xnumel(self) -> int | None:
@@ -98,6 +114,8 @@ class FlatKernel:
             return 0
         values = {self.x.name: 0, **({} if self.r is None else {self.r.name: 0})}
         values.update(dict.fromkeys(self.kernel.symbols, 64))
+        if self.lanes is not None:
+            values[self.lanes.var.name] = 0
         start = evaluate(access.offset, values)
         return evaluate(access.offset, {**values, variable.name: 1}) - start
 
@@ -118,7 +136,13 @@ def flatten(kernel: Kernel) -> FlatKernel:
         outer, across = (*others, along), (turned,)
     x, x_places = flat_variable(fresh("x", taken), outer)
     r, r_places = flat_variable(fresh("r", taken), across)
-    places = {**x_places, **r_places}
+    moved = moved_statements(kernel, {**x_places, **r_places})
+    flat = FlatKernel(moved, x, r if across else None, False, axes is not None)
+    return replace(flat, wide=needs_64_bits(flat))
+
+
+def moved_statements(kernel: Kernel, places: Mapping[Atom, IndexExpr]) -> Kernel:
+    """A kernel whose statements are over other variables."""
 
     def index(expr: IndexExpr) -> IndexExpr:
         return substitute(expr, places)
@@ -132,9 +156,7 @@ def flatten(kernel: Kernel) -> FlatKernel:
             statements.append(replace(statement, value=value, index=moved))
         else:
             statements.append(replace(statement, value=value))
-    moved_kernel = replace(kernel, statements=tuple(statements))
-    flat = FlatKernel(moved_kernel, x, r if across else None, False, axes is not None)
-    return replace(flat, wide=needs_64_bits(flat))
+    return replace(kernel, statements=tuple(statements))
 
 
 def _transposed(kernel: Kernel) -> tuple[Var, Var] | None:

@@ -82,6 +82,8 @@ class ValueWriter:
     lines: list[str] = field(default_factory=list)
     prologue: list[str] = field(default_factory=list)
     """Lines before all others: parts of indices that depend on `x` alone."""
+    constants: list[str] = field(default_factory=list)
+    """Lines before a loop over lanes: what is read at one place, for which stores do not matter."""
     locals: dict[str, Term] = field(default_factory=dict)
     checked: dict[CheckedIndex, int] = field(default_factory=dict)
     """The index checks of the kernel, numbered."""
@@ -235,7 +237,9 @@ class ValueWriter:
         shared = self.uses.get(value, 0) > 1 or isinstance(value, Load | CheckedIndex)
         plain = term.text.isidentifier()
         if self.uses.get(value, 0) and not plain and (shared or len(term.text) > _LONG):
-            term = Term(self._named(term.text, self.lines), term.axes)
+            is_constant = guard is None and self.flat.lanes is not None and _is_at_one_place(value)
+            lines = self.constants if is_constant else self.lines
+            term = Term(self._named(term.text, lines), term.axes)
         return self._remember(key, term)
 
     def _compute(self, value: Value, guard: Term | None) -> Term:
@@ -244,7 +248,7 @@ class ValueWriter:
                 return self._load(value, guard)
             case IndexValue(expr):
                 term = self.index(expr)
-                if not term.axes and expr.is_constant:
+                if not term.axes and (expr.is_constant or self._is_of_lane(expr)):
                     return Term(f"tl.full([], {term.text}, tl.int64)")
                 return Term(f"{term.grouped()}.to(tl.int64)", term.axes)
             case Op("to", (IndexValue(expr),), DType.i32) if not self.flat.wide:
@@ -263,6 +267,10 @@ class ValueWriter:
             case CheckedIndex():
                 return self._checked(value, guard)
         raise TypeError(f"unknown value {value!r}")
+
+    def _is_of_lane(self, expr: IndexExpr) -> bool:
+        """Whether Triton knows an expression of the lane that it unrolls."""
+        return self.flat.lanes is not None and atoms(expr) == {self.flat.lanes.var}
 
     def _operation(self, op: Op, guard: Term | None) -> Term:
         op, expression = self._expression(op, guard)
@@ -405,6 +413,13 @@ def _erf_beside_one(op: Op) -> Value | None:
         if isinstance(one, Const) and one.value == 1.0 and isinstance(other, Op):
             return other.args[0] if other.name == "erf" else None
     return None
+
+
+def _is_at_one_place(value: Value) -> bool:
+    """Whether a value is read at one place that is known."""
+    if not isinstance(value, Load):
+        return False
+    return all(isinstance(at, IndexExpr) and at.is_constant for at in value.index)
 
 
 def _is_guarded(value: Value) -> bool:
