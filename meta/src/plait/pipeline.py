@@ -42,6 +42,7 @@ from plait.options import CompileOptions
 from plait.passes import before_grad, check_outputs, run_all, without_before_grad
 from plait.record import CompiledGraph, HostCode, Outcome, Runner
 from plait.replay import at_user_lines, protect
+from plait.sizes_at_hand import sizes_at_hand
 from plait.stages import Stages
 from plait.symbolic import has_open_sizes
 from plait.trained import Trained
@@ -470,6 +471,7 @@ def _generated(
             meanwhile or stages.meanwhile,
             stages.progress.built,
             lambda source: stages.dump("program.triton.py", lambda: source),
+            sizes_at_hand(schedule.program, aten.example_inputs),
         )
     stages.keep(
         code=HostCode(

@@ -25,8 +25,8 @@ _CPU = torch.device("cpu")
 def kernel_alone(
     program: Program, kernel: AnyKernel, sizes: Mapping[str, int] | None = None
 ) -> Program:
-    """A program of one launch, whose inputs are all of the kernel's buffers; in it the kernel's open
-    sizes, by name, have these values."""
+    """A program of one launch, whose inputs are all of the kernel's buffers, at these values of its
+    open sizes by name."""
     device = program.buffers[0].device
     known = _indices(sizes)
     buffers = tuple(

@@ -187,7 +187,6 @@ def built(
     if rendered is not None:
         rendered(source)
 
-
     def in_python(native: Program) -> Runner:
         plain = replace(chosen, native_host=False, cuda_graphs=False)
         return built(native, plain, store, Profile(), tiles)

@@ -63,7 +63,7 @@ def _events() -> tuple[torch.cuda.Event, torch.cuda.Event]:
 
 
 def processor_clock(run: Run, calls: int) -> float:
-    """By the processor's clock, for kernels in Triton's interpreter."""
+    """By the processor's clock, for programs in Triton's interpreter."""
     begin = time.perf_counter()
     for _ in range(calls):
         run()
@@ -75,12 +75,14 @@ def device_clock(device: torch.device) -> Clock:
     return gpu_clock if device.type == "cuda" else processor_clock
 
 
-def kernel_times(device: torch.device) -> Times:
-    """What times kernels on a device, in turns. Raises ImportError without plait-cpp-codegen."""
+def kernel_times(device: torch.device) -> Times | None:
+    """What times kernels on a device, in turns; None where Triton's interpreter runs them, whose
+    times say nothing about tiles. Raises ImportError without plait-cpp-codegen."""
     from plait_cpp_codegen import times_in_turns
 
-    clock = cold_clock(device) if device.type == "cuda" else processor_clock
-    return partial(times_in_turns, clock=clock, round_seconds=_ROUND_SECONDS)
+    if device.type != "cuda":
+        return None
+    return partial(times_in_turns, clock=cold_clock(device), round_seconds=_ROUND_SECONDS)
 
 
 def device_key(device: torch.device) -> str:

@@ -58,20 +58,20 @@ class TunedTile:
     def __str__(self) -> str:
         where = ", as was found before" if self.from_cache else ""
         others = [(t, s) for t, s in self.times if t not in (self.tile, self.rule)]
-        tried = "".join(f"; {_micros(seconds)} as {shown(tile)}" for tile, seconds in others)
+        tried = "".join(f"; {shown(tile)}: {_micros(seconds)}" for tile, seconds in others)
         if self.tile == self.rule:
-            stays = f"the rule's {shown(self.rule)} stay"
+            stays = f"the rule's blocks stay, {shown(self.rule)}"
             return f"{self.kernel}: {stays}, {_micros(self.rule_seconds)}{where}{tried}"
         return (
-            f"{self.kernel}: {shown(self.tile)} instead of {shown(self.rule)}, "
+            f"{self.kernel}: blocks of {shown(self.tile)} instead of {shown(self.rule)}, "
             f"{_micros(self.seconds)} instead of {_micros(self.rule_seconds)}{where}{tried}"
         )
 
 
 def shown(tile: Tile) -> str:
-    """A tile, for people."""
+    """A tile's blocks, for people."""
     sides = [tile.xblock, tile.rblock, tile.kblock] if tile.kblock else [tile.xblock, tile.rblock]
-    facts = [f"blocks of {'x'.join(map(str, sides))} by {tile.num_warps} warps"]
+    facts = [f"{'x'.join(map(str, sides))} by {tile.num_warps} warps"]
     if tile.persistent:
         facts.append("without a loop")
     if tile.stages:
@@ -108,12 +108,15 @@ def tuned_on_device(
     device = torch.device(str(devices.pop()))
     with _current(device):
         try:
+            times = kernel_times(device)
             trials = trials_on(device, program, options, cache, build)
-            facts = trials, kernel_times(device), device_key(device)
         except (ImportError, RuntimeError) as error:
             warn_once("triton", f"tuning: {error}", "kernels are not timed: %s", error)
             return ()
-        return tune(program, options, chip, cache, *facts, sizes or {})
+        if times is None:
+            return ()
+        facts = trials, times, device_key(device), sizes or {}
+        return tune(program, options, chip, cache, *facts)
 
 
 def _current(device: torch.device) -> AbstractContextManager[object]:
@@ -213,9 +216,7 @@ def _read(one: Candidates, data: bytes | None) -> TunedTile | None:
     return TunedTile(one.kernel.name, tile, one.rule, *seconds, from_cache=True, times=times)
 
 
-def _timed(
-    one: Candidates, begun: Callable[[], Mapping[Tile, Run]], times: Times
-) -> TunedTile:
+def _timed(one: Candidates, begun: Callable[[], Mapping[Tile, Run]], times: Times) -> TunedTile:
     """The fastest by more than noise, or the rule's."""
     from plait_cpp_codegen import fastest
 

@@ -32,7 +32,11 @@ Step = tuple[int, int, int]
 
 _MOST_PER_THREAD = 64
 """Elements of a thread, unless the rule's tile has as many: more are spilled."""
-_LOOPED: Sequence[Tile] = (Tile(1, 4096, 8, False), Tile(1, 8192, 4, False), Tile(1, 1024, 2, False))
+_LOOPED: Sequence[Tile] = (
+    Tile(1, 4096, 8, False),
+    Tile(1, 8192, 4, False),
+    Tile(1, 1024, 2, False),
+)
 """Blocks of longer rows, where the rule's tile has no turns: the first two that are shorter."""
 _STAGES = (2, 3, 4)
 _POINTWISE: Sequence[Step] = (
