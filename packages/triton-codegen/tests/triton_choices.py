@@ -24,8 +24,8 @@ class Chosen:
     """A kernel, and where its tiles are chosen."""
 
     kernel: AnyKernel
-    options: TritonOptions = TritonOptions()
-    chip: Chip = Chip()
+    options: TritonOptions = field(default_factory=TritonOptions)
+    chip: Chip = field(default_factory=Chip)
     sizes: dict[str, int] = field(default_factory=dict)
 
 
