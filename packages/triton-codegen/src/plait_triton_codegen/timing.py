@@ -41,9 +41,9 @@ def cold_clock(device: torch.device) -> Clock:
     finds nothing there of its last call. While that takes place the host is ahead of the GPU, so
     that its own time does not count."""
     size = getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0) or _USUAL_CACHE
-    other = torch.empty(_FLUSHED * size, dtype=torch.int8, device=device)
 
     def seconds(run: Run, calls: int) -> float:
+        other = torch.empty(_FLUSHED * size, dtype=torch.int8, device=device)
         pairs = [_events() for _ in range(calls)]
         for begin, end in pairs:
             other.zero_()
