@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from importlib import metadata
+from typing import TypeVar
 
 import torch
-
-from plait_triton_codegen.kernels import Tile
 
 Run = Callable[[], object]
 Clock = Callable[[Run, int], float]
 """The seconds that so many calls of something take."""
-Times = Callable[[Mapping[Tile, Run]], Mapping[Tile, Sequence[float]]]
-"""The seconds of a launch in each of these tiles, round by round."""
+K = TypeVar("K", bound=Hashable)
+Times = Callable[[Mapping[K, Run]], Mapping[K, Sequence[float]]]
+"""The seconds of a call of each of these, such as tiles, round by round."""
 
 _ROUND_SECONDS = 4e-4
 """What one tile runs in one round, by being repeated."""
@@ -75,7 +75,7 @@ def device_clock(device: torch.device) -> Clock:
     return gpu_clock if device.type == "cuda" else processor_clock
 
 
-def kernel_times(device: torch.device) -> Times | None:
+def kernel_times(device: torch.device) -> Times[K] | None:
     """What times kernels on a device, in turns; None where Triton's interpreter runs them, whose
     times say nothing about tiles. Raises ImportError without plait-cpp-codegen."""
     from plait_cpp_codegen import times_in_turns

@@ -108,7 +108,7 @@ def tuned_on_device(
     device = torch.device(str(devices.pop()))
     with _current(device):
         try:
-            times = kernel_times(device)
+            times: Times[Tile] | None = kernel_times(device)
             trials = trials_on(device, program, options, cache, build)
         except (ImportError, RuntimeError) as error:
             warn_once("triton", f"tuning: {error}", "kernels are not timed: %s", error)
@@ -129,7 +129,7 @@ def tune(
     chip: Chip,
     cache: DiskCache,
     trials: Trials,
-    times: Times,
+    times: Times[Tile],
     device: str,
     sizes: Mapping[str, int],
 ) -> tuple[TunedTile, ...]:
@@ -169,7 +169,7 @@ def tune(
 
 
 def _timed_in_time(
-    waiting: Mapping[str, Candidates], trials: Trials, times: Times
+    waiting: Mapping[str, Candidates], trials: Trials, times: Times[Tile]
 ) -> Iterator[tuple[str, TunedTile]]:
     """What is found for each of these kernels while there are seconds for it."""
     left = seconds_left()
@@ -216,7 +216,9 @@ def _read(one: Candidates, data: bytes | None) -> TunedTile | None:
     return TunedTile(one.kernel.name, tile, one.rule, *seconds, from_cache=True, times=times)
 
 
-def _timed(one: Candidates, begun: Callable[[], Mapping[Tile, Run]], times: Times) -> TunedTile:
+def _timed(
+    one: Candidates, begun: Callable[[], Mapping[Tile, Run]], times: Times[Tile]
+) -> TunedTile:
     """The fastest by more than noise, or the rule's."""
     from plait_cpp_codegen import fastest
 
