@@ -65,11 +65,11 @@ def build(
     meanwhile: Callable[[], object] | None = None,
     ended: Callable[[int, int], object] | None = None,
     rendered: Callable[[str], object] | None = None,
-    sizes: Mapping[str, int] | None = None,
+    sizes: Callable[[], Mapping[str, int]] = dict,
 ) -> Built:
     """Code for `program`; `meanwhile` is called while a C++ compiler is waited for, and `ended`
     with how many of how many units it has compiled; `rendered` with Triton's source, before that is
-    compiled. `sizes` are the values at hand of its open sizes, by name.
+    compiled. `sizes` gives the values at hand of its open sizes, by name, where kernels are timed.
 
     Raises BackendError where no backend takes the program's devices.
     """
@@ -119,7 +119,7 @@ def _build_triton(
     options: CompileOptions,
     profile: Profile,
     rendered: Callable[[str], object] | None,
-    sizes: Mapping[str, int] | None,
+    sizes: Callable[[], Mapping[str, int]],
 ) -> Built:
     chosen = options.triton_options()
     from plait_triton_codegen import build as build_triton
@@ -135,7 +135,13 @@ def _build_triton(
     graphs = on_gpu and bool(dict(options.triton).get("cuda_graphs", options.cuda_graphs))
     # In other blocks sums are added up in another order, which strict results are not to be.
     chosen = replace(chosen, cuda_graphs=graphs, autotune=chosen.autotune and not options.is_strict)
-    made = build_triton(program, options=chosen, profile=profile, rendered=rendered, sizes=sizes)
+    made = build_triton(
+        program,
+        options=chosen,
+        profile=profile,
+        rendered=rendered,
+        sizes=sizes() if chosen.autotune else None,
+    )
 
     def told() -> str:
         return str(made.graphs) if made.graphs else f"no CUDA graphs: {made.graph_reason}"

@@ -477,7 +477,7 @@ def _generated(
             meanwhile or stages.meanwhile,
             stages.progress.built,
             lambda source: stages.dump("program.triton.py", lambda: source),
-            sizes_at_hand(schedule.program, aten.example_inputs),
+            lambda: sizes_at_hand(schedule.program, aten.example_inputs),
         )
     stages.keep(
         code=HostCode(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 import triton_kernels as kernels
 from triton_checks import DEVICE, load
-from triton_choices import H200, LARGE, LOOPED, SMALL, Chosen
-from triton_compiled import compiled
+from triton_choices import LOOPED, SMALL, Chosen
 
 from plait_scheduler import Access, load_python, parse_kernel, torch_kernel
 from plait_triton_codegen import TritonOptions, UnsupportedKernelError, render_kernel
@@ -99,13 +96,3 @@ def test_no_two_choices_are_the_same_code() -> None:
 def test_what_triton_cannot_express_has_no_choices() -> None:
     with pytest.raises(UnsupportedKernelError):
         tile_choices(kernels.sorted_keys(10, 8192), TritonOptions())
-
-
-def test_all_choices_compile_without_a_gpu(tmp_path: Path) -> None:
-    found = compiled("choices", tmp_path)
-    assert len(found) == sum(
-        len(tile_choices(kernel, TritonOptions(), chip=H200)) for kernel in LARGE.values()
-    )
-    for name, each in found.items():
-        assert each["code"] > 0, name
-        assert each["shared"] <= H200.shared_bytes, name

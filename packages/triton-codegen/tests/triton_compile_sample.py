@@ -188,7 +188,7 @@ def main(which: str, target: str) -> None:
     """Print a JSON object: for each kernel its costs, which accesses its PTX has, and registers
     that are read unset."""
     tiles: dict[str, Tile] = {}
-    chosen = SAMPLE if which == "sample" else every_operation() if which == "all" else {}
+    chosen = SAMPLE if which == "sample" else every_operation() if which == "operations" else {}
     if which == "forms":
         taken = {name: each for name, each in FORMS.items() if is_form_of(name, each[1], target)}
         chosen = {name: kernel for name, (kernel, _) in taken.items()}
