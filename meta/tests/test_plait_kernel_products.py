@@ -186,7 +186,7 @@ def test_f32_is_multiplied_as_torch_is_told_to() -> None:
 
 SCRIPT = """
 import torch, plait, plait.kernel_products
-import plait_triton_codegen.tuning as tuning
+import plait_triton_codegen.timing as timing, plait_triton_codegen.tuning as tuning
 import torch.nn.functional as F
 
 def program(x, w, b, v):
@@ -194,10 +194,12 @@ def program(x, w, b, v):
         x = x + F.linear(F.gelu(F.linear(x, w, b)), v)
     return x
 
-tuning.processor_clock = lambda run, calls: 0.002 * calls
+timing.processor_clock = lambda run, calls: 0.002 * calls
+tuning.kernel_times = lambda device: lambda runs: {tile: [0.002] * 7 for tile in runs}
 times = []
-def fastest(runs, rule, time_them):
+def fastest(runs, rule, time_them, margin=None):
     times.append(sorted(map(str, runs)))
+    time_them(runs)
     return "own" if "own" in runs else rule
 import plait_cpp_codegen
 plait_cpp_codegen.fastest = fastest

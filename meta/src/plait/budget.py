@@ -59,7 +59,7 @@ class Budget:
             return
         self._begun.at = begun = time.monotonic()
         try:
-            with limited_by(self._check):
+            with limited_by(self._check, self.left):
                 yield
         finally:
             self._begun.at = None
@@ -76,7 +76,7 @@ class Budget:
             if time.monotonic() > until:
                 raise TimeIsUp(seconds)
 
-        return lambda: limited_by(check)
+        return lambda: limited_by(check, lambda: until - time.monotonic())
 
     def _check(self) -> None:
         if self._seconds is not None and self.left() <= 0:

@@ -65,22 +65,23 @@ def build(
     meanwhile: Callable[[], object] | None = None,
     ended: Callable[[int, int], object] | None = None,
     rendered: Callable[[str], object] | None = None,
+    sizes: Callable[[], Mapping[str, int]] = dict,
 ) -> Built:
     """Code for `program`; `meanwhile` is called while a C++ compiler is waited for, and `ended`
     with how many of how many units it has compiled; `rendered` with Triton's source, before that is
-    compiled.
+    compiled. `sizes` gives the values at hand of its open sizes, by name, where kernels are timed.
 
     Raises BackendError where no backend takes the program's devices.
     """
     if target is Target.PYTHON:
         return _build_python(program)
     if target is Target.TRITON:
-        return _build_triton(program, options, profile, rendered)
+        return _build_triton(program, options, profile, rendered, sizes)
     devices = sorted({buffer.device.type for buffer in program.buffers})
     if devices in ([], ["cpu"]):
         return _build_cpp(program, options, profile, meanwhile, ended)
     if devices in (["cuda"], ["cpu", "cuda"]):
-        return _build_triton(program, options, profile, rendered)
+        return _build_triton(program, options, profile, rendered, sizes)
     raise BackendError(
         f"no backend generates code for {' and '.join(devices)}",
         hint="plait compiles for cpu and cuda; other devices run eagerly.",
@@ -118,6 +119,7 @@ def _build_triton(
     options: CompileOptions,
     profile: Profile,
     rendered: Callable[[str], object] | None,
+    sizes: Callable[[], Mapping[str, int]],
 ) -> Built:
     chosen = options.triton_options()
     from plait_triton_codegen import build as build_triton
@@ -131,8 +133,15 @@ def _build_triton(
         )
     # The environment is asked for what plait's own option says, which may be off all the same.
     graphs = on_gpu and bool(dict(options.triton).get("cuda_graphs", options.cuda_graphs))
-    chosen = replace(chosen, cuda_graphs=graphs)
-    made = build_triton(program, options=chosen, profile=profile, rendered=rendered)
+    # In other blocks sums are added up in another order, which strict results are not to be.
+    chosen = replace(chosen, cuda_graphs=graphs, autotune=chosen.autotune and not options.is_strict)
+    made = build_triton(
+        program,
+        options=chosen,
+        profile=profile,
+        rendered=rendered,
+        sizes=sizes() if chosen.autotune else None,
+    )
 
     def told() -> str:
         return str(made.graphs) if made.graphs else f"no CUDA graphs: {made.graph_reason}"

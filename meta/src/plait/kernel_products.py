@@ -9,20 +9,20 @@ one kernel are timed once. The disk cache remembers what was found.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from plait.codegen import Target
-from plait_utils import DiskCache, dataclass, get_logger, stable_hash
+from plait.timed_programs import Builds, Times, fastest_program, may_time_programs
+from plait_utils import dataclass, get_logger
 from plait_utils.interrupts import stop_if_interrupted
 
 if TYPE_CHECKING:
-    import torch
-
     from plait.options import CompileOptions
     from plait_ir_lowering import Graph
     from plait_scheduler import Program, SchedulerOptions
+
 _CALLS, _OWN = "calls", "own"
 _ALL = "*"
 """Stands for all products among the scheduler's options."""
@@ -32,10 +32,6 @@ NOTHING_BY_RULE: Mapping[str, Any] = {
     "point_convolutions": False,
 }
 """The scheduler's options with which no product is a kernel that is not named."""
-
-Builds = Callable[["Program"], Callable[..., object]]
-Times = Callable[[Mapping[str, Callable[[], object]]], Mapping[str, Sequence[float]]]
-"""The seconds of one call of each, round by round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +57,10 @@ class TimedProducts:
 
 
 def may_time_products(loops: Graph, target: Target, options: CompileOptions) -> bool:
-    """Whether products of a graph may be kernels, and can be timed: all sizes are known, and it is
-    on one GPU, or its kernels run in Triton's interpreter."""
-    devices = {buffer.device for d in loops.definitions for buffer in d.buffers}
-    kinds = {device.type for device in devices}
-    on_gpu = kinds == {"cuda"} and target is Target.BY_DEVICE
-    if len(devices) != 1 or not (on_gpu or target is Target.TRITON) or options.is_strict:
-        return False
+    """Whether products of a graph may be kernels, and can be timed."""
     if any(name == "kernel_products" for name, _ in options.scheduler):
         return False
-    return options.triton_options().autotune and _has_known_sizes(loops)
-
-
-def _has_known_sizes(loops: Graph) -> bool:
-    layouts = [b.layout for b in loops.inputs]
-    layouts += [b.layout for d in loops.definitions for b in d.buffers]
-    return all(size.is_constant for layout in layouts for size in (*layout.size, *layout.stride))
+    return may_time_programs(loops, target, options)
 
 
 def timed_products(
@@ -139,81 +123,8 @@ def choose_products(
 def _known_or_timed(
     names: tuple[str, ...], programs: Mapping[str, Program], build: Builds, times: Times, key: str
 ) -> TimedProducts:
-    from plait_scheduler import print_program
-
-    texts = [print_program(program) for program in programs.values()]
-    place, cache = stable_hash("product", "2", *texts, key), DiskCache()
-    known = (cache.get(place) or b"").decode(errors="replace").split("\n")
-    if len(known) == 3 and known[0] in (_CALLS, _OWN):
-        seconds = float(known[1]), float(known[2])
-        return TimedProducts(names, known[0] == _OWN, *seconds, from_cache=True)
-    try:
-        chosen, own, calls = _timed(programs, build, times)
-    except Exception as error:  # of made-up inputs, or no compiler: nothing is lost
-        get_logger("compile").info("%s is not timed: %s", names[0], error)
+    found = fastest_program(programs, build, times, f"product {key}")
+    if found is None:
         return TimedProducts(names, False, 0.0, 0.0, from_cache=False)
-    cache.put(place, f"{chosen}\n{own}\n{calls}".encode())
-    return TimedProducts(names, chosen == _OWN, own, calls, from_cache=False)
-
-
-def _timed(
-    programs: Mapping[str, Program], build: Builds, times: Times
-) -> tuple[str, float, float]:
-    """Which is faster, and what the kernel and the calls took."""
-    from statistics import median
-
-    from plait_cpp_codegen import fastest
-
-    runs, ends = {}, _ends_of_groups(programs[_CALLS])
-    for name, program in programs.items():
-        run, tensors = build(program), _inputs(program, ends)
-        runs[name] = _call(run, tensors)
-    chosen = fastest(runs, _CALLS, times)
-    seconds = times(runs)
-    return chosen, median(seconds[_OWN]), median(seconds[_CALLS])
-
-
-def _call(run: Callable[..., object], tensors: Sequence[torch.Tensor]) -> Callable[[], object]:
-    return lambda: run(*tensors)
-
-
-def _ends_of_groups(program: Program) -> dict[str, tuple[int, int]]:
-    """The buffers that tell where groups of rows end; of each the rows, and how many groups."""
-    from plait_ir_lowering import TensorRef
-    from plait_scheduler import GROUPED, CallExtern
-
-    buffers = {buffer.name: buffer.layout.size for buffer in program.buffers}
-    found = {}
-    for step in program.steps:
-        if isinstance(step, CallExtern) and step.op == GROUPED:
-            rows, _, ends = step.args[:3]
-            if isinstance(rows, TensorRef) and isinstance(ends, TensorRef):
-                (count,) = buffers[ends.buffer]
-                size = (rows.view.size if rows.view else buffers[rows.buffer])[0]
-                found[ends.buffer] = size.as_int(), count.as_int()
-    return found
-
-
-def _inputs(program: Program, ends: Mapping[str, tuple[int, int]]) -> list[torch.Tensor]:
-    """Tensors like a program's inputs: floats are drawn, from a generator of its own, groups of
-    rows equally large, others are zeros."""
-    import torch
-
-    from plait_ir_lowering import to_torch_dtype
-
-    buffers = {buffer.name: buffer for buffer in program.buffers}
-    made = []
-    for name in program.inputs:
-        buffer = buffers[name]
-        layout, place = buffer.layout, torch.device(str(buffer.device))
-        size, stride = ([each.as_int() for each in part] for part in (layout.size, layout.stride))
-        dtype = to_torch_dtype(buffer.dtype)
-        tensor = torch.empty_strided(size, stride, dtype=dtype, device=place).zero_()
-        if dtype.is_floating_point:
-            drawn = tensor if dtype.itemsize > 1 else torch.empty_like(tensor, dtype=torch.float16)
-            tensor.copy_(drawn.uniform_(0.1, 0.9, generator=torch.Generator(place).manual_seed(0)))
-        rows, count = ends.get(name, (0, 0))
-        for number in range(count):
-            tensor[number] = (number + 1) * rows // count
-        made.append(tensor)
-    return made
+    seconds = found.seconds[_OWN], found.seconds[_CALLS]
+    return TimedProducts(names, found.chosen == _OWN, *seconds, found.from_cache)

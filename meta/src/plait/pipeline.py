@@ -42,7 +42,9 @@ from plait.late import Keeper, LateCompiler
 from plait.options import CompileOptions
 from plait.passes import before_grad, check_outputs, run_all, without_before_grad
 from plait.record import CompiledGraph, HostCode, Outcome, Runner
+from plait.reduction_splits import TimedSplit, goals_of, may_time_splits, timed_splits
 from plait.replay import at_user_lines, protect
+from plait.sizes_at_hand import sizes_at_hand
 from plait.stages import Stages
 from plait.symbolic import has_open_sizes
 from plait.trained import Trained
@@ -455,6 +457,11 @@ def _generated(
             products = timed_products(loops, planned, options)
             own = ",".join(name for each in products if each.is_own for name in each.names)
             planned = replace(planned, kernel_products=own, **NOTHING_BY_RULE)
+    splits: tuple[TimedSplit, ...] = ()
+    if may_time_splits(loops, target, options):
+        with stages.stage("tune"):
+            splits = timed_splits(loops, planned, options)
+            planned = replace(planned, split_goals=goals_of(splits))
     with stages.stage("schedule"):
         schedule = scheduler.plan(loops, options=planned, scratch=scratch)
     stages.keep(schedule=schedule)
@@ -471,11 +478,12 @@ def _generated(
             meanwhile or stages.meanwhile,
             stages.progress.built,
             lambda source: stages.dump("program.triton.py", lambda: source),
+            lambda: sizes_at_hand(schedule.program, aten.example_inputs),
         )
     stages.keep(
         code=HostCode(
             *(built.backend, built.source, built.language, built.fallback_reason),
-            *(built.cache_hit, built.library, (*products, *built.tuned), varied),
+            *(built.cache_hit, built.library, (*products, *splits, *built.tuned), varied),
             graphs=built.graphs,
             python_reason=built.python_reason,
             torch_kernels=built.torch_kernels,

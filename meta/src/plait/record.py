@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from plait.kernel_products import TimedProducts
     from plait.racing import Race
+    from plait.reduction_splits import TimedSplit
     from plait.run_failures import RunFailures
     from plait.trained import Trained
     from plait.variants import Varied
@@ -64,7 +65,7 @@ class HostCode:
     cache_hit: bool
     library: str | None = None
     """Its key in the cache, where what is there alone can run it."""
-    tuned: tuple[Tuned | TunedTile | TimedProducts, ...] = ()
+    tuned: tuple[Tuned | TunedTile | TimedProducts | TimedSplit, ...] = ()
     """What timing its kernels has found, where that was asked for."""
     varied: Varied | None = None
     """Which of its operators are called instead of loops, or the other way round, by timing."""

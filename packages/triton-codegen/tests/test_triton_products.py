@@ -28,7 +28,7 @@ from plait_scheduler import (
     print_program,
 )
 from plait_triton_codegen import Tile, TritonExecutable, TritonOptions, build, render_kernel
-from plait_triton_codegen.kernels import COMMON_SHARED_BYTES, Chip, product_choices
+from plait_triton_codegen.kernels import COMMON_SHARED_BYTES, Chip, tile_choices
 from plait_triton_codegen.kernels.products import product_of
 from plait_utils import DiskCache
 
@@ -107,7 +107,7 @@ def test_two_products_of_the_same_rows_read_them_once() -> None:
 def test_every_tile_to_choose_from_is_right(dtype) -> None:
     kernel = with_bias_and_gelu(150, 300, 100, dtype)
     inputs = given(dtype, 150, 100), given(dtype, 300, 100, seed=1), given(dtype, 300, seed=2)
-    choices = product_choices(kernel, TritonOptions())
+    choices = tile_choices(kernel, TritonOptions())
     assert len(choices) > 3
     wide = [each.double() for each in inputs]
     for tile in choices:
@@ -132,7 +132,7 @@ def test_every_form_to_choose_from_is_right(dtype) -> None:
     kernel = with_bias_and_gelu(150, 300, 104, dtype)
     inputs = given(dtype, 150, 104), given(dtype, 300, 104, seed=1), given(dtype, 300, seed=2)
     options = TritonOptions(tf32=dtype == "f32")
-    choices = product_choices(kernel, options, chip=SMALL_CHIP)
+    choices = tile_choices(kernel, options, chip=SMALL_CHIP)
     forms = {(tile.programs > 0, tile.described) for tile in choices}
     assert forms == {(False, False), (True, False), (False, True), (True, True)}
     wide = [each.double() for each in inputs]
@@ -203,7 +203,7 @@ def test_numbers_that_are_not_finite_stay_in_their_rows() -> None:
 
 def test_descriptors_are_for_plain_matrices_that_begin_where_they_can() -> None:
     def is_offered(kernel, chip=SMALL_CHIP, aligned=None) -> bool:
-        found = product_choices(kernel, TritonOptions(), chip=chip, aligned=aligned)
+        found = tile_choices(kernel, TritonOptions(), chip=chip, aligned=aligned)
         return any(tile.described for tile in found)
 
     assert is_offered(product(512, 512, 64))
@@ -241,7 +241,7 @@ def test_memory_that_begins_anywhere_is_copied_for_descriptors() -> None:
 def test_tiles_fit_in_shared_memory(shared) -> None:
     for kernel in (product(8192, 8192, 8192), swiglu(8192, 8192, 8192)):
         lefts, rights = 1, 2 if kernel.name == "swiglu" else 1
-        choices = product_choices(kernel, TritonOptions(), chip=Chip(shared, capability=90))
+        choices = tile_choices(kernel, TritonOptions(), chip=Chip(shared, capability=90))
         for tile in choices:
             turn = tile.kblock * (lefts * tile.xblock + rights * tile.rblock) * 2
             assert tile.stages * turn <= shared
@@ -272,7 +272,7 @@ def test_floats_of_8_bits(dtypes, out, sizes) -> None:
     is_native = out == "bf16" and first == second
     assert ("device.dot_of_bytes" in render_kernel(kernel).text) == is_native
     expected = exact(left, right.double().t()) * scales[0].double()[:, None] * scales[1].double()
-    for tile in product_choices(kernel, TritonOptions(), chip=SMALL_CHIP)[::4]:
+    for tile in [*tile_choices(kernel, TritonOptions(), chip=SMALL_CHIP)][::4]:
         (got,) = run(kernel, left, right, *scales, tile=tile)
         torch.testing.assert_close(
             got.double(), expected, rtol=TOLERANCE[out], atol=TOLERANCE[out] * terms**0.5

@@ -14,6 +14,7 @@ import triton_kernels as kernels
 from test_triton_operations import _cases
 from triton_attention import Case, kernel_of
 from triton_checks import pointwise
+from triton_choices import H200, LARGE
 from triton_combined import COMPILED as COMBINED
 from triton_mixtures import gradient_kernels
 from triton_products import grouped, product, scaled, swiglu, weight_of_bytes, with_bias_and_gelu
@@ -22,6 +23,7 @@ from triton_registers import unset_registers
 from plait_ir_lowering import OPS, DType, Load, Op, TypeRule, Var
 from plait_scheduler import AnyKernel, Kernel
 from plait_triton_codegen import Tile, TritonOptions, compile_kernel, render_kernel
+from plait_triton_codegen.kernels import tile_choices
 
 SAMPLE: dict[str, AnyKernel] = {
     "softmax f32": kernels.softmax(8192, 1024),
@@ -186,11 +188,16 @@ def main(which: str, target: str) -> None:
     """Print a JSON object: for each kernel its costs, which accesses its PTX has, and registers
     that are read unset."""
     tiles: dict[str, Tile] = {}
-    chosen = SAMPLE if which == "sample" else every_operation()
+    chosen = SAMPLE if which == "sample" else every_operation() if which == "operations" else {}
     if which == "forms":
         taken = {name: each for name, each in FORMS.items() if is_form_of(name, each[1], target)}
         chosen = {name: kernel for name, (kernel, _) in taken.items()}
         tiles = {name: tile for name, (_, tile) in taken.items()}
+    if which == "choices":
+        for name, kernel in LARGE.items():
+            for number, tile in enumerate(tile_choices(kernel, TritonOptions(), chip=H200)):
+                tiles[f"{name} {number}"] = tile
+                chosen[f"{name} {number}"] = kernel
     if which == "reductions":
         chosen = reductions()
     if which == "draws":

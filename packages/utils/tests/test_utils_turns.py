@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from plait_utils.interrupts import limited_by, stop_if_interrupted
+from plait_utils.interrupts import limited_by, seconds_left, stop_if_interrupted
 from plait_utils.turns import Task
 
 
@@ -82,3 +82,17 @@ def test_limits_end_the_work_of_their_thread_and_no_other():
         with limited_by(lambda: None), pytest.raises(StoppedError):  # the outer one holds too
             stop_if_interrupted()
     stop_if_interrupted()
+
+
+def test_the_fewest_seconds_of_all_limits_are_left():
+    assert seconds_left() is None
+    with limited_by(lambda: None, lambda: 5.0):
+        assert seconds_left() == 5.0
+        with limited_by(lambda: None):
+            assert seconds_left() == 5.0
+        with limited_by(lambda: None, lambda: 9.0):
+            assert seconds_left() == 5.0
+        with limited_by(lambda: None, lambda: 1.0):
+            assert seconds_left() == 1.0
+        assert seconds_left() == 5.0
+    assert seconds_left() is None

@@ -13,6 +13,7 @@ from plait_utils import dataclass
 
 if TYPE_CHECKING:
     from plait.kernel_products import TimedProducts
+    from plait.reduction_splits import TimedSplit
     from plait.reporting.roofline import KernelFact
     from plait.variants import Varied
     from plait.verifying import Difference
@@ -169,7 +170,7 @@ class GraphReport:
         return self.record.pieces
 
     @property
-    def tuned(self) -> tuple[Tuned | TunedTile | TimedProducts, ...]:
+    def tuned(self) -> tuple[Tuned | TunedTile | TimedProducts | TimedSplit, ...]:
         """What timing its kernels has found, in `mode="max-autotune"`: which choices, and by how
         much they are faster than the rule's; on GPUs which products of matrices are kernels rather
         than calls, and in what blocks."""

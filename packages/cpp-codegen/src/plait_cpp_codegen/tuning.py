@@ -181,6 +181,7 @@ def fastest(
     rule: K,
     time_them: Callable[[Mapping[K, Callable[[], object]]], Mapping[K, Sequence[float]]]
     | None = None,
+    margin: float = _MARGIN,
 ) -> K:
     """What is faster than the rule's beyond doubt; the rule's where nothing is.
 
@@ -188,34 +189,39 @@ def fastest(
         runs: what is run, by its name, the rule's among them.
         rule: the name of that.
         time_them: the seconds of each, round by round; `times_in_turns` by default.
+        margin: what is faster takes at most this much of the rule's time.
     """
     time_all = times_in_turns if time_them is None else time_them
     seconds = time_all(runs)
     others = [each for each in runs if each != rule]
     best = min(others, key=lambda each: _ratio(seconds[each], seconds[rule]), default=rule)
-    if best == rule or not _is_faster(seconds[best], seconds[rule]):
+    if best == rule or not _is_faster(seconds[best], seconds[rule], margin):
         return rule
     # The luckiest of many is the first, too: so it has to win once more.
     again = time_all({rule: runs[rule], best: runs[best]})
-    return best if _is_faster(again[best], again[rule]) else rule
+    return best if _is_faster(again[best], again[rule], margin) else rule
 
 
 def _ratio(ours: Sequence[float], rules: Sequence[float]) -> float:
     return statistics.median(a / b for a, b in zip(ours, rules, strict=True))
 
 
-def _is_faster(ours: Sequence[float], rules: Sequence[float]) -> bool:
+def _is_faster(ours: Sequence[float], rules: Sequence[float], margin: float) -> bool:
     agreeing = sum(a < b for a, b in zip(ours, rules, strict=True))
-    return _ratio(ours, rules) < _MARGIN and agreeing * _ROUNDS >= _AGREEING * len(ours)
+    return _ratio(ours, rules) < margin and agreeing * _ROUNDS >= _AGREEING * len(ours)
 
 
 def times_in_turns(
-    runs: Mapping[K, Callable[[], object]], clock: Clock | None = None
+    runs: Mapping[K, Callable[[], object]],
+    clock: Clock | None = None,
+    round_seconds: float = _ROUND_SECONDS,
 ) -> dict[K, list[float]]:
     """The seconds of one launch of each, round by round, in an order that turns about; by `clock`,
-    or the processor's."""
+    or the processor's. In a round each is repeated for so many seconds of that."""
     seconds = clock or _seconds
-    counts = {each: _calls_that_take_a_while(run, seconds) for each, run in runs.items()}
+    counts = {
+        each: _calls_that_take_a_while(run, seconds, round_seconds) for each, run in runs.items()
+    }
     found: dict[K, list[float]] = {each: [] for each in runs}
     for number in range(_ROUNDS):
         order = list(runs) if number % 2 == 0 else list(runs)[::-1]
@@ -230,10 +236,12 @@ def _least_seconds(run: Callable[[], object]) -> float:
     return min(_seconds(run, count) / count for _ in range(3))
 
 
-def _calls_that_take_a_while(run: Callable[[], object], seconds: Clock) -> int:
+def _calls_that_take_a_while(
+    run: Callable[[], object], seconds: Clock, least: float = _ROUND_SECONDS
+) -> int:
     run()
     calls = 1
-    while seconds(run, calls) < _ROUND_SECONDS:
+    while seconds(run, calls) < least:
         calls *= 2
     return calls
 

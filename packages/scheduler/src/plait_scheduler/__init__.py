@@ -75,7 +75,7 @@ from plait_utils import late_exports
 
 if TYPE_CHECKING:
     from plait_scheduler.grouped_products import GROUPED, Groups, without_groups
-    from plait_scheduler.pieces import ProductPiece, product_pieces
+    from plait_scheduler.pieces import ProductPiece, SplitPiece, product_pieces, split_pieces
     from plait_scheduler.render.host import KernelRenderer, load_python, render_python
     from plait_scheduler.render.torch_kernel import RenderedKernel, torch_kernel
     from plait_scheduler.text.parse import parse_kernel, parse_program
@@ -85,7 +85,12 @@ else:
         __name__,
         {
             "plait_scheduler.grouped_products": ("GROUPED", "Groups", "without_groups"),
-            "plait_scheduler.pieces": ("ProductPiece", "product_pieces"),
+            "plait_scheduler.pieces": (
+                "ProductPiece",
+                "SplitPiece",
+                "product_pieces",
+                "split_pieces",
+            ),
             "plait_scheduler.render.host": ("KernelRenderer", "load_python", "render_python"),
             "plait_scheduler.render.torch_kernel": ("RenderedKernel", "torch_kernel"),
             "plait_scheduler.text.parse": ("parse_kernel", "parse_program"),
@@ -143,6 +148,7 @@ __all__ = [
     "SharedStorage",
     "SizePlace",
     "Sort",
+    "SplitPiece",
     "Statement",
     "Step",
     "Storage",
@@ -185,6 +191,7 @@ __all__ = [
     "shared_conditions",
     "shares",
     "size_places",
+    "split_pieces",
     "sums_of",
     "torch_kernel",
     "variables_of",

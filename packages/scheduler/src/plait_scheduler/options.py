@@ -134,6 +134,11 @@ class SchedulerOptions(Settings):
         8, "a reduction with fewer outer points than this counts as badly parallel"
     )
     split_points: int = setting(64, "outer points that a split reduction's first stage aims for")
+    split_goals: str = setting(
+        "",
+        "what single reductions aim for instead of split_points, as name=points, separated by "
+        "commas; with 0 they stay one stage",
+    )
     min_split_elements: int = setting(
         1 << 16, "reductions over fewer elements in all are not worth splitting"
     )

@@ -1,7 +1,7 @@
-"""Products of a graph with what is computed with them, each as a graph of its own.
+"""Products and large reductions of a graph with what is computed with them, each as a graph.
 
-What a product is best computed by, a call or a kernel with what surrounds it, is found by running
-that part of the graph alone, in both ways.
+What a product is best computed by, a call or a kernel with what surrounds it, and in how many parts
+a reduction, is found by running that part of the graph alone, in each way.
 """
 
 from __future__ import annotations
@@ -65,6 +65,47 @@ def product_pieces(graph: Graph, whole: Schedule) -> tuple[ProductPiece, ...]:
         part = _part(graph, around, own)
         names = tuple(name for group in groups.values() for name in group)
         pieces.append(ProductPiece(names, part, tuple(own)))
+    return tuple(pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPiece:
+    """Reductions that one kernel computes in two stages.
+
+    Attributes:
+        names: the buffers that they are, of all launches of the kernel.
+        graph: what the launches of the first of them compute.
+        own: the name of that.
+    """
+
+    names: tuple[str, ...]
+    graph: Graph
+    own: str
+
+
+def split_pieces(graph: Graph, whole: Schedule) -> tuple[SplitPiece, ...]:
+    """The pieces of a graph around its reductions that are split, one for each kernel of these; but
+    for those of squared deviations, which are split with the sums that these are from.
+
+    Args:
+        whole: how `graph` is scheduled by rule.
+    """
+    splits = [d for d in whole.decisions if d.kind is DecisionKind.SPLIT and d.accepted]
+    together = {name for d in splits if d.second for name in (d.first, d.second)}
+    nodes = _nodes(graph)
+    launches = [step for step in whole.program.steps if isinstance(step, Launch)]
+    of_kernel: dict[str, list[str]] = {}
+    around: dict[str, set[str]] = {}
+    for name in dict.fromkeys(d.first for d in splits):
+        here = [s for s in launches if nodes.get(name) and nodes[name] <= set(s.origin.nodes)]
+        if here and name not in together:
+            of_kernel.setdefault(here[0].kernel, []).append(name)
+            around[name] = {node for step in here for node in step.origin.nodes}
+    pieces = []
+    for names in of_kernel.values():
+        part = _part(graph, around[names[0]], ())
+        if any(b.name == names[0] for d in part.definitions for b in d.buffers):
+            pieces.append(SplitPiece(tuple(names), part, names[0]))
     return tuple(pieces)
 
 

@@ -7,7 +7,7 @@ The first stage computes a partial result for each chunk, the second combines th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from math import prod
 
@@ -60,7 +60,8 @@ def split_reductions(
     layouts = {b.name: b.layout for b in graph.inputs}
     layouts |= {b.name: b.layout for d in graph.definitions for b in d.buffers}
     deviations = squared_deviations(graph) if options.longest_chunk else {}
-    splitter = _Splitter(options, log, layouts, deviations, set(layouts))
+    goals = split_goals(options.split_goals)
+    splitter = _Splitter(options, log, layouts, deviations, set(layouts), goals)
     parts = [
         part
         for definition in graph.definitions
@@ -71,6 +72,15 @@ def split_reductions(
     return replace(graph, definitions=tuple(parts))
 
 
+def split_goals(text: str) -> dict[str, int]:
+    """What single reductions aim for, by name; see `SchedulerOptions.split_goals`.
+
+    Raises ValueError for a text of another form.
+    """
+    pairs = (part.split("=") for part in text.split(",") if part)
+    return {name.strip(): int(points) for name, points in pairs}
+
+
 @dataclass(slots=True)
 class _Splitter:
     options: SchedulerOptions
@@ -78,6 +88,7 @@ class _Splitter:
     layouts: dict[str, Layout]
     deviations: dict[str, Deviations]
     taken: set[str]
+    goals: Mapping[str, int]
     chunked: dict[str, Definition] = field(default_factory=dict)
     """The first stages of sums that deviations are from the means of."""
 
@@ -91,6 +102,11 @@ class _Splitter:
         first = self.chunked.get(found.total) if found else None
         if found is not None and first is not None:
             return self._deviations(definition, found, first)
+        options, goal = self.options, self.goals.get(buffer.name)
+        if goal == 0:
+            return (definition,)
+        if goal is not None:
+            options = replace(options, split_points=goal)
         width = _neighbours(body, self.layouts)
         longest = self._longest(buffer.name, width)
         if not _is_large(body, width, longest, self.options):
@@ -100,7 +116,7 @@ class _Splitter:
         obstacle = _obstacle(body, buffer)
         if not self.log.settle(DecisionKind.SPLIT, (buffer.name, ""), obstacle, reason):
             return (definition,)
-        chunks = _chunks(body, width, longest, self.options)
+        chunks = _chunks(body, width, longest, options)
         stages = tuple(_two_stages(definition, body, width, chunks, self.taken))
         if chunks.exists is None:
             self.chunked[buffer.name] = stages[0]

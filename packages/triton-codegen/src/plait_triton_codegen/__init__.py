@@ -13,7 +13,8 @@ from plait_triton_codegen.errors import (
 from plait_triton_codegen.kernels import Tile, TritonKernelSource, render_kernel, triton_kernel
 from plait_triton_codegen.options import TritonOptions
 from plait_triton_codegen.stored_program import DEVICE_PROGRAM, load_stored
-from plait_triton_codegen.tuning import TunedTile, device_clock, device_key
+from plait_triton_codegen.timing import device_clock, device_key, kernel_times
+from plait_triton_codegen.tuning import TunedTile
 from plait_triton_codegen.unaligned import UnalignedCalls
 from plait_triton_codegen.versions import NEWEST, OLDEST, OLDEST_CAPABILITY, TESTED, too_old
 from plait_triton_codegen.workers import prepare
@@ -41,6 +42,7 @@ __all__ = [
     "compile_kernel",
     "device_clock",
     "device_key",
+    "kernel_times",
     "load_stored",
     "prepare",
     "render_kernel",

@@ -64,7 +64,7 @@ class TritonExecutable:
     graphs: DeviceGraphs | None = field(default=None, repr=False)
     """Its CUDA graphs, where the option `cuda_graphs` is on and C++ launches the kernels."""
     tuned: tuple[TunedTile, ...] = ()
-    """What timing its products of matrices has found, with the option `autotune`."""
+    """What timing its kernels has found, with the option `autotune`."""
     unaligned: UnalignedCalls | None = field(default=None, repr=False)
     """The calls that Python makes, where C++ launches the kernels of others."""
     torch_kernels: Mapping[str, str] = field(default_factory=dict)
@@ -96,9 +96,11 @@ def build(
     cache: DiskCache | None = None,
     profile: Profile | None = None,
     rendered: Callable[[str], object] | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> TritonExecutable:
     """Render `program` as a module of Triton kernels and load it; `rendered` is called with its
-    source before any of it is compiled.
+    source before any of it is compiled. `sizes` are the values at hand of its open sizes, by name,
+    at which `options.autotune` times.
 
     On a GPU, where `plait-cpp-codegen` and a C++ compiler are there, kernels are compiled here, and
     launched by a native host: neither Triton nor Python runs in a call. Otherwise the module runs
@@ -119,13 +121,16 @@ def build(
         from plait_triton_codegen.tuning import tuned_on_device
 
         with timer.phase("tune"):
-            plain = replace(chosen, autotune=False, cuda_graphs=False)
+            # Reports of indices are waited for, which is no time of a kernel's.
+            changed = {"autotune": False, "cuda_graphs": False, "check_indices": False}
+            plain = replace(chosen, **changed, check_launches=False)
             tuned = tuned_on_device(
                 program,
                 plain,
                 _chip(program),
                 store,
                 lambda one, tiles: built(one, plain, store, Profile(), tiles),
+                sizes,
             )
     tiles = {each.kernel: each.tile for each in tuned}
     given = program, chosen, store, timer, tiles
@@ -182,7 +187,12 @@ def built(
         kernels = tuple(text.source for text in sources.values() if text.source is not None)
     if rendered is not None:
         rendered(source)
-    native = _native(program, sources, chosen, store, timer)
+
+    def in_python(native: Program) -> Runner:
+        plain = replace(chosen, native_host=False, cuda_graphs=False)
+        return built(native, plain, store, Profile(), tiles)
+
+    native = _native(program, sources, chosen, store, timer, in_python)
     reason, path, graphs = None, None, None
     if isinstance(native, str):
         reason = native
@@ -223,6 +233,7 @@ def _native(
     options: TritonOptions,
     cache: DiskCache,
     timer: Profile,
+    in_python: Callable[[Program], Runner],
 ) -> NativeHost | str:
     """What runs a program without Python, or why there is none."""
     if not options.native_host:
@@ -240,7 +251,7 @@ def _native(
         from plait_triton_codegen.native import native_host
     except ImportError as error:
         return f"plait-cpp-codegen is not installed ({error})"
-    return native_host(program, sources, options, cache, timer)
+    return native_host(program, sources, options, cache, timer, in_python)
 
 
 def _by_place(program: Program) -> Program:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from plait_cpp_codegen import (
     CompilationError,
@@ -55,19 +54,18 @@ def native_host(
     options: TritonOptions,
     cache: DiskCache,
     timer: Profile,
+    in_python: Callable[[Program], Callable[..., tuple[object, ...]]],
 ) -> NativeHost | str:
-    """What runs a program on a GPU, or why Python must.
+    """What runs a program on a GPU, or why Python must; `in_python` builds it for calls that Python
+    makes.
 
     Raises KernelCompilationError for a kernel that Triton does not take.
     """
 
     unaligned = UnalignedCalls(program.name)
 
-    def in_python(native: Program) -> Callable[..., tuple[object, ...]]:
-        from plait_triton_codegen.build import build
-
-        chosen = replace(options, native_host=False, cuda_graphs=False)
-        return unaligned.counted(build(native, options=chosen, cache=cache))
+    def counted(native: Program) -> Callable[..., tuple[object, ...]]:
+        return unaligned.counted(in_python(native))
 
     def compiled() -> dict[str, DeviceCode]:
         with timer.phase("triton compile"):
@@ -80,7 +78,7 @@ def native_host(
         kernels = {name: device_kernel(source) for name, source in sources.items()}
         graphs = DeviceGraphs(device, program.name) if options.cuda_graphs else None
         host = build_device_host(
-            *(program, kernels, compiled, in_python),
+            *(program, kernels, compiled, counted),
             graphs=graphs,
             check_launches=options.check_launches,
             cache=cache,

@@ -29,8 +29,8 @@ class TritonOptions(Settings):
     )
     autotune: bool = setting(
         False,
-        "time the blocks that each product of matrices can be computed in, on its own shapes, and "
-        "keep what is fastest, which the disk cache remembers",
+        "time the blocks that each kernel can be computed in, on its own shapes or those at hand, "
+        "and keep what is fastest, which the disk cache remembers",
         env="PLAIT_AUTOTUNE",
     )
     fallback: bool = setting(True, "run a kernel that Triton cannot express with torch operations")

@@ -138,19 +138,24 @@ class _Limits(threading.local):
     """What may end the work of one thread."""
 
     check: Callable[[], object] | None = None
+    left: Callable[[], float] | None = None
 
 
 _limits = _Limits()
 
 
 @contextmanager
-def limited_by(check: Callable[[], object]) -> Iterator[None]:
+def limited_by(
+    check: Callable[[], object], left: Callable[[], float] | None = None
+) -> Iterator[None]:
     """Have `stop_if_interrupted` call `check` in this thread, which raises where work is to end.
 
     Beside what such a block inside another one is limited by. What it raises should be no
-    Exception: compilers handle these.
+    Exception: compilers handle these. `left` tells how many seconds are left till then, if that is
+    known: see `seconds_left`.
     """
-    outer = _limits.check
+    outer, outer_left = _limits.check, _limits.left
+    known = [each for each in (left, outer_left) if each is not None]
 
     def both() -> None:
         check()
@@ -158,10 +163,17 @@ def limited_by(check: Callable[[], object]) -> Iterator[None]:
             outer()
 
     _limits.check = both
+    _limits.left = (lambda: min(each() for each in known)) if known else None
     try:
         yield
     finally:
-        _limits.check = outer
+        _limits.check, _limits.left = outer, outer_left
+
+
+def seconds_left() -> float | None:
+    """How many seconds the work of this thread may still take; None where nothing limits them. What
+    could as well be left undone is to leave most of them to what could not."""
+    return None if _limits.left is None else _limits.left()
 
 
 def stop_if_interrupted() -> None:

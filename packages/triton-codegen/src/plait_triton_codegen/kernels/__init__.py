@@ -1,12 +1,8 @@
 """Kernels of a program as Triton source."""
 
 from plait_triton_codegen.kernels.chips import COMMON_SHARED_BYTES, Chip
-from plait_triton_codegen.kernels.render import (
-    host_kernel,
-    product_choices,
-    render_kernel,
-    triton_kernel,
-)
+from plait_triton_codegen.kernels.choices import tile_choices
+from plait_triton_codegen.kernels.render import host_kernel, render_kernel, triton_kernel
 from plait_triton_codegen.kernels.source import HostKernel, TritonKernelSource
 from plait_triton_codegen.kernels.tiles import Tile
 
@@ -17,7 +13,7 @@ __all__ = [
     "Tile",
     "TritonKernelSource",
     "host_kernel",
-    "product_choices",
     "render_kernel",
+    "tile_choices",
     "triton_kernel",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from plait_ir_lowering import DType, ReductionKind, Var
@@ -27,7 +27,6 @@ from plait_triton_codegen.errors import UnsupportedKernelError
 from plait_triton_codegen.kernels.attention import AttentionWriter, attention_of
 from plait_triton_codegen.kernels.chips import Chip
 from plait_triton_codegen.kernels.combined import combined_source, shared_tile
-from plait_triton_codegen.kernels.descriptors import LEAST_CAPABILITY, are_plain
 from plait_triton_codegen.kernels.exactness import is_exact, is_wide
 from plait_triton_codegen.kernels.lanes import by_lanes
 from plait_triton_codegen.kernels.launchers import (
@@ -40,7 +39,7 @@ from plait_triton_codegen.kernels.literals import cast
 from plait_triton_codegen.kernels.loops import Loop, loops
 from plait_triton_codegen.kernels.mixtures import MixtureWriter
 from plait_triton_codegen.kernels.operations import TRITON_DTYPES, kind_of
-from plait_triton_codegen.kernels.product_blocks import product_tile, product_tiles
+from plait_triton_codegen.kernels.product_blocks import product_tile
 from plait_triton_codegen.kernels.product_writer import ProductWriter
 from plait_triton_codegen.kernels.products import Product, product_of
 from plait_triton_codegen.kernels.reductions import ReductionRule, reduction_rule
@@ -129,30 +128,6 @@ def _product(
     exact = is_wide(kernel, options)
     chosen = tile or product_tile(found, tf32=options.tf32, shared=chip.shared_bytes)
     return _of_blocks(kernel, ProductWriter(kernel, found, options, exact, chosen).text())
-
-
-def product_choices(
-    kernel: Kernel,
-    options: TritonOptions,
-    *,
-    chip: Chip | None = None,
-    aligned: Collection[int] | None = None,
-) -> tuple[Tile, ...]:
-    """The tiles to choose from for a product of matrices, the rule's first; none for kernels that
-    are no such product.
-
-    Args:
-        aligned: positions of the parameters that begin at multiples of 16 bytes; None for all.
-    """
-    found = product_of(kernel)
-    if found is None:
-        return ()
-    chip = chip or Chip()
-    rule = product_tile(found, tf32=options.tf32, shared=chip.shared_bytes)
-    names = {p.name for n, p in enumerate(kernel.params) if aligned is None or n in aligned}
-    described = chip.capability >= LEAST_CAPABILITY and are_plain(found, kernel.params, names)
-    others = product_tiles(found, tf32=options.tf32, chip=chip, described=described)
-    return tuple(dict.fromkeys((rule, *others)))
 
 
 def _of_blocks(kernel: Kernel, text: BlocksText) -> TritonKernelSource:
@@ -422,7 +397,7 @@ class _Renderer:
         """What a loop counts. The next blocks of a row that is read once are on their way while a
         turn waits for the maximum of one; of one that is read again, that takes cache away."""
         stages = self.tile.stages
-        if loop.largest is not None and not loop.read_again:
+        if not stages and loop.largest is not None and not loop.read_again:
             stages = ONLINE_STAGES
         if not stages:
             return f"range(0, {extent}, RBLOCK)"

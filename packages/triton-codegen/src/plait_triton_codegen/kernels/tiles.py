@@ -139,7 +139,7 @@ def _chosen(flat: FlatKernel, options: TritonOptions, chip: Chip) -> Tile:
         return _sorted(flat, max(_key_bytes(sort) for sort in sorts))
     if any(isinstance(statement, Accumulate) for statement in flat.kernel.statements):
         return _scanned(flat, rnumel, min(options.max_persistent, SCANNED_ROW))
-    if _is_column(flat):
+    if is_column(flat):
         return _staged_columns(flat, chip) or _column(flat)
     online = _online_row(flat, chip)
     if online is not None:
@@ -204,7 +204,7 @@ def _streams(flat: FlatKernel) -> list[int]:
 def _scanned(flat: FlatKernel, rnumel: int | None, longest: int) -> Tile:
     """Rows that are scanned are whole in one block up to `longest` elements."""
     whole = rnumel is not None and rnumel <= longest
-    if _is_column(flat):
+    if is_column(flat):
         tile = _column(flat)
         if rnumel is None or not whole or tile.rblock >= power_of_two(rnumel):
             return replace(tile, persistent=tile.persistent and whole)
@@ -229,7 +229,7 @@ def _sorted(flat: FlatKernel, key_bytes: int) -> Tile:
     if rows is not None:
         while xblock > 1 and rows < FULL_GRID * xblock:
             xblock //= 2
-    if _is_column(flat):
+    if is_column(flat):
         neighbours = min(COLUMN_BYTES // 4, power_of_two(rows or SORTED_COLUMNS))
         xblock = max(xblock, min(neighbours, SORTED_COLUMNS // rblock))
     return Tile(xblock, rblock, _warps(xblock * rblock, SORTED_BYTES // key_bytes, MAX_WARPS), True)
@@ -323,7 +323,7 @@ def _is_read_inside(access: Access) -> bool:
     return access.domain is Domain.INNER and not access.is_store
 
 
-def _is_column(flat: FlatKernel) -> bool:
+def is_column(flat: FlatKernel) -> bool:
     """Whether neighbours in memory are outer points, weighed by bytes."""
     along_x = along_r = 0
     for access in flat.accesses():
