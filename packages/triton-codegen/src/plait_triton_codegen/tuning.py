@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, replace
 
 import torch
 
+from plait_ir_lowering import Device
 from plait_scheduler import Program
 from plait_triton_codegen.errors import TritonCodegenError
 from plait_triton_codegen.kernels import Chip, Tile
@@ -103,6 +104,7 @@ def tuned_on_device(
         sizes: the values of the program's open sizes at hand, by name.
     """
     devices = {buffer.device for buffer in program.buffers}
+    devices = devices - {Device("cpu")} or devices  # beside a GPU the CPU computes numbers
     if len(devices) != 1:
         return ()
     device = torch.device(str(devices.pop()))
