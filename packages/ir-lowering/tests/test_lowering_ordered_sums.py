@@ -16,23 +16,24 @@ from plait_ir_lowering import (
     Reduction,
     Scan,
     Scatter,
+    Sym,
+    Var,
+    as_index,
     external_ops,
     lower,
     verify,
 )
+from plait_ir_lowering.rules.ordered_sums import rows_of
+from plait_ir_lowering.rules.writes import Writes
 
 INDEX = torch.int64
 
 
-def _lowered(function: Callable[..., torch.Tensor], *shapes, symbolic: bool = False) -> Graph:
+def _lowered(function: Callable[..., torch.Tensor], *shapes) -> Graph:
     """The graph of a function of tensors on a GPU that need not be there."""
     with FakeTensorMode(allow_non_fake_inputs=True):
         fakes = [torch.empty(size, dtype=dtype, device="cuda:0") for size, dtype in shapes]
-    traced = make_fx(
-        lambda *given: (function(*given),),
-        tracing_mode="symbolic" if symbolic else "fake",
-        _allow_non_fake_inputs=True,
-    )(*fakes)
+        traced = make_fx(lambda *given: (function(*given),))(*fakes)
     graph = lower(traced, options=LoweringOptions(deterministic=True))
     verify(graph)
     return graph
@@ -46,7 +47,7 @@ def _added(
     rows: int, points: int, columns: int, dtype: torch.dtype = torch.float32, **how
 ) -> Graph:
     given = ((rows, columns), dtype), ((points,), INDEX), ((points, columns), dtype)
-    return _lowered(lambda x, i, s: x.index_add(0, i, s), *given, **how)
+    return _lowered(lambda x, i, s: x.index_add(0, i, s), *given)
 
 
 def test_few_pairs_of_rows_and_points_are_all_looked_at() -> None:
@@ -76,7 +77,6 @@ CALLS = {
         *(((1 << 31,), torch.float32), ((100,), INDEX), ((100,), torch.float32)),
     ),
     "complex numbers": lambda: _added(10, 10, 3, torch.complex64),
-    "sizes of the run": lambda: _added(10, 12, 3, symbolic=True),
 }
 
 
@@ -84,6 +84,15 @@ CALLS = {
 def test_what_atens_kernel_is_kept_for(name: str) -> None:
     (call,) = external_ops(CALLS[name]())
     assert call in ("aten::index_add", "aten::scatter_add")
+
+
+def test_sizes_that_only_the_run_knows_have_no_rows() -> None:
+    count = Sym("s0").expr
+    point = Var("w0", count)
+    assert rows_of(Writes((point,), [point.expr]), [as_index(10)]) is None
+    known = Var("w0", 5)
+    assert rows_of(Writes((known,), [known.expr]), [count]) is None
+    assert rows_of(Writes((known,), [known.expr]), [as_index(10)]) is not None
 
 
 GIVEN = ((10, 4), torch.float32), ((6, 4), INDEX), ((6, 4), torch.float32)
