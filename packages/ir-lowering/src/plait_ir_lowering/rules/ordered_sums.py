@@ -54,9 +54,9 @@ from plait_ir_lowering.rules.writes import Writes
 from plait_ir_lowering.tensors import TensorExpr, dimensions
 from plait_utils import dataclass
 
-MOST_PAIRS = 1 << 26
+MOST_PAIRS = 1 << 24
 """Pairs of elements of the result and points up to which all are looked at: that many comparisons
-take a GPU some 20 us, as the launches of a sort do."""
+are reckoned to take a GPU some 20 us, and a sort with what follows three times that."""
 MOST_SUMS = 1 << 28
 """Running sums that are kept: of float32 these are 1 GiB, which ATen's kernel does not take; with
 more elements it is called."""
