@@ -71,10 +71,9 @@ def test_dropouts_do_not_spill(tmp_path: Path) -> None:
     assert {name: each["spills"] for name, each in found.items() if each["spills"]} == {}
 
 
-@pytest.mark.parametrize("target", ["cuda:80", "cuda:90", "cuda:100"])
-def test_histograms_and_sums_in_a_fixed_order_do_not_spill(tmp_path: Path, target: str) -> None:
-    found = compiled("places", tmp_path, target)
-    assert len(found) == 46
+def test_histograms_and_sums_in_a_fixed_order_do_not_spill(tmp_path: Path) -> None:
+    found = compiled("places", tmp_path)
+    assert len(found) == 51
     assert {name: each["spills"] for name, each in found.items() if each["spills"]} == {}
     assert crowding(found) == {}
 
