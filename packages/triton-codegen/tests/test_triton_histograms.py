@@ -32,7 +32,7 @@ def built(cache: DiskCache, function, *given: torch.Tensor) -> TritonExecutable:
 def on_gpu(x: torch.Tensor, bins: int, least: float, largest: float) -> torch.Tensor:
     """What ATen's kernel for GPUs gives: its arithmetic, element by element."""
     wide = x.flatten() if x.is_floating_point() else x.flatten().long()
-    low, high = torch.tensor([least, largest]).to(wide.dtype)
+    low, high = torch.tensor([least, largest], dtype=torch.float64).to(wide.dtype)
     wide = wide[(wide >= low) & (wide <= high)]
     scaled = (wide - low) * bins
     place = scaled / (high - low) if x.is_floating_point() else scaled // (high - low)
