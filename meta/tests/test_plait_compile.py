@@ -137,8 +137,9 @@ def test_other_shapes_dtypes_and_strides_recompile_and_say_why():
     assert "no longer holds" in str(report.recompiles[0])
 
 
-def test_deterministic_algorithms_have_programs_of_their_own():
-    """Which stay: to go back compiles nothing."""
+def test_deterministic_algorithms_have_programs_of_their_own(monkeypatch):
+    """Where there is a GPU, on which these combine otherwise; to go back compiles nothing."""
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     fast = plait.compile(lambda x, where, rows: x.index_add(0, where, rows))
     given = torch.randn(5, 3), torch.randint(0, 5, (20,)), torch.randn(20, 3)
     found = []
