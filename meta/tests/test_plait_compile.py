@@ -137,6 +137,23 @@ def test_other_shapes_dtypes_and_strides_recompile_and_say_why():
     assert "no longer holds" in str(report.recompiles[0])
 
 
+def test_deterministic_algorithms_have_programs_of_their_own(monkeypatch):
+    """Where there is a GPU, on which these combine otherwise; to go back compiles nothing."""
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    fast = plait.compile(lambda x, where, rows: x.index_add(0, where, rows))
+    given = torch.randn(5, 3), torch.randint(0, 5, (20,)), torch.randn(20, 3)
+    found = []
+    try:
+        for on in (False, True, False, True):
+            torch.use_deterministic_algorithms(on)
+            found.append(fast(*given))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    for each in found:
+        torch.testing.assert_close(each, given[0].index_add(0, *given[1:]))
+    assert len(compiled_graphs(fast)) == 2
+
+
 def test_exceptions_are_those_of_eager():
     def multiply(x, y):
         return x @ y

@@ -81,11 +81,6 @@ def test_products_stay_calls() -> None:
     assert external_ops(_reduced("prod", torch.float32)) == {"aten::scatter_reduce.two": 1}
 
 
-def test_deterministic_scatters_stay_calls() -> None:
-    graph = _reduced("sum", torch.float32, LoweringOptions(deterministic=True))
-    assert external_ops(graph) == {"aten::scatter_reduce.two": 1}
-
-
 @pytest.mark.parametrize("kind", [ScatterKind.MAX, ScatterKind.MIN])
 @pytest.mark.parametrize("dtype", [DType.f32, DType.f64, DType.f16, DType.bf16])
 def test_keys_are_ordered_as_floats(kind: ScatterKind, dtype: DType) -> None:

@@ -71,6 +71,13 @@ def test_dropouts_do_not_spill(tmp_path: Path) -> None:
     assert {name: each["spills"] for name, each in found.items() if each["spills"]} == {}
 
 
+def test_histograms_and_sums_in_a_fixed_order_do_not_spill(tmp_path: Path) -> None:
+    found = compiled("places", tmp_path)
+    assert len(found) == 51
+    assert {name: each["spills"] for name, each in found.items() if each["spills"]} == {}
+    assert crowding(found) == {}
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the interpreter is off on GPU machines")
 def test_compiling_under_the_interpreter_is_refused() -> None:
     with pytest.raises(TritonCodegenError, match="interpreter"):

@@ -11,7 +11,15 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from plait_ir_lowering import DType, Layout, Value, Var, lower, to_torch_dtype
+from plait_ir_lowering import (
+    DType,
+    Layout,
+    LoweringOptions,
+    Value,
+    Var,
+    lower,
+    to_torch_dtype,
+)
 from plait_scheduler import (
     Access,
     Domain,
@@ -103,23 +111,31 @@ def pointwise(value: Value, dtypes: Sequence[DType], numel: int) -> Kernel:
     return Kernel("pointwise", (*params, out), (), (i0,), (), (store,))
 
 
-def gpu_program(function, *inputs: torch.Tensor) -> Program:
+def gpu_program(
+    function, *inputs: torch.Tensor, lowering: LoweringOptions | None = None
+) -> Program:
     """The program of a function of tensors on a GPU, which the interpreter can run without one."""
     with FakeTensorMode(allow_non_fake_inputs=True):
         fakes = [
             torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="cuda:0") for x in inputs
         ]
         traced = make_fx(lambda *given: _in_tuple(function(*given)))(*fakes)
-    text = print_program(schedule(lower(traced)))
+    text = print_program(schedule(lower(traced, options=lowering)))
     return parse_program(text if DEVICE == "cuda" else text.replace("on cuda:0", "on cpu"))
 
 
-def agrees_with_eager(cache: DiskCache, function, *inputs: torch.Tensor, tolerance: float = 1e-5):
+def agrees_with_eager(
+    cache: DiskCache,
+    function,
+    *inputs: torch.Tensor,
+    tolerance: float = 1e-5,
+    lowering: LoweringOptions | None = None,
+):
     """Run a function's program for a GPU, all of whose kernels are Triton's; compare with float64.
 
     Returns what was built.
     """
-    executable = build(gpu_program(function, *inputs), cache=cache)
+    executable = build(gpu_program(function, *inputs, lowering=lowering), cache=cache)
     assert executable.metadata["torch kernels"] == 0
     got = executable(*(x.to(DEVICE) for x in inputs))
     wide = [x.double() if x.is_floating_point() else x for x in inputs]

@@ -202,6 +202,8 @@ def main(which: str, target: str) -> None:
         chosen = reductions()
     if which == "draws":
         chosen = draws()
+    if which == "places":
+        chosen = at_places()
     found = {}
     for name, kernel in chosen.items():
         options = TritonOptions(max_persistent=64) if name.endswith("in a loop") else None
@@ -232,6 +234,43 @@ def draws() -> dict[str, Kernel]:
         f"{name} {number}": kernel
         for name, (function, shape, _) in DROPOUTS.items()
         for number, kernel in enumerate(gpu_program(function, STATE, torch.empty(shape)).kernels)
+    }
+
+
+def at_places() -> dict[str, Kernel]:
+    """The kernels of histograms, and of sums at computed places in a fixed order."""
+    from triton_checks import gpu_program
+
+    from plait_ir_lowering import LoweringOptions
+
+    ordered = LoweringOptions(deterministic=True)
+    x, square = torch.empty(1 << 20), torch.empty(1 << 10, 1 << 10)
+    programs = {
+        f"histogram of {bins}": gpu_program(lambda x, n=bins: torch.histc(x, n, -1, 1), x)
+        for bins in (1, 10, 256, 1024, 1025)
+    }
+    programs["histogram of its own range"] = gpu_program(lambda x: torch.histc(x, 9), x)
+    programs["histogram of f64"] = gpu_program(lambda x: torch.histc(x, 9, -1, 1), x.double())
+    programs["histogram of bytes"] = gpu_program(lambda x: torch.histc(x, 9, 0, 99), x.byte())
+    programs["histogram of a tile"] = gpu_program(
+        lambda x, y: torch.histc(x + y.t(), 100, -1, 1), square, square
+    )
+    for points, rows, columns, dtype in (
+        (1 << 20, 1000, 1, torch.float32),
+        (1 << 20, 1 << 20, 8, torch.float64),
+        (8192, 50257, 768, torch.bfloat16),
+        (500, 100, 64, torch.float32),
+    ):
+        given = torch.empty(rows, columns, dtype=dtype), torch.zeros(points, dtype=torch.int64)
+        programs[f"{points} in {rows} by {columns}"] = gpu_program(
+            lambda x, i, s: x.index_add(0, i, s),
+            *(*given, torch.empty(points, columns, dtype=dtype)),
+            lowering=ordered,
+        )
+    return {
+        f"{name} {number}": kernel
+        for name, program in programs.items()
+        for number, kernel in enumerate(program.kernels)
     }
 
 

@@ -53,6 +53,7 @@ _FALLIBLE = frozenset(
         *("gather", "index_select", "embedding", "embedding_bag", "take", "take_along_dim"),
         *("scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "index_fill"),
         *("index_put", "index_reduce", "nll_loss", "cross_entropy", "one_hot", "bincount", "put"),
+        *("histc", "histogram", "histogramdd"),
         *("repeat_interleave", "masked_scatter", "index", "unravel_index", "ctc_loss"),
         *("binary_cross_entropy", "multi_margin_loss", "multilabel_margin_loss"),
         *("cholesky", "linalg_cholesky", "inverse", "linalg_inv", "inv", "solve", "linalg_solve"),

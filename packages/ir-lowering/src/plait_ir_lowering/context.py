@@ -49,8 +49,9 @@ class LoweringOptions:
     sort_kernels: bool = True
     """Sorts and top-k of short rows become kernels on GPUs; see `rules/sorted_rows.py`."""
     deterministic: bool = False
-    """What is combined at computed places on GPUs, in any order, stays a call of ATen, which obeys
-    `torch.use_deterministic_algorithms`."""
+    """What is combined at computed places on GPUs is so in a fixed order, or by ATen, which obeys
+    `torch.use_deterministic_algorithms`, where any order would not do; see
+    `rules/scattering.py`."""
     exact: bool = False
     """Only what loops compute to eager's last bit becomes loops; see `exact.py`."""
 

@@ -8,10 +8,17 @@ from plait_ir_lowering.context import LoweringContext, cast, constant
 from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.index import ZERO, IndexExpr, Var, as_index
 from plait_ir_lowering.ir.ops import ScatterKind
-from plait_ir_lowering.ir.values import IndexValue, Load, Op, Value
+from plait_ir_lowering.ir.values import Const, IndexValue, Load, Op, Value
 from plait_ir_lowering.registry import Lowered, lowers
 from plait_ir_lowering.rules.gathering import checked_index
-from plait_ir_lowering.rules.scattering import Writes, can_scatter, filled, is_empty, scatter_into
+from plait_ir_lowering.rules.scattering import (
+    can_scatter,
+    filled,
+    is_empty,
+    scatter_constant,
+    scatter_into,
+)
+from plait_ir_lowering.rules.writes import Writes
 from plait_ir_lowering.tensors import TensorExpr, dimensions
 
 
@@ -35,20 +42,19 @@ def embedding_dense_backward(
     if rows is ZERO and not is_empty(ranges):
         return None
     index = cast(indices.at(points[:-1]), DType.i64)
-    value = grad.at(points)
+    value, counted = grad.at(points), None
     if ctx.result.device.type == "cpu":
         row = checked_index(index, rows, negative=False)
     else:
-        inside = _is_inside(index, rows)
-        row = Op("where", [inside, index, constant(0, DType.i64)])
-        value = Op("where", [inside, value, constant(0, grad.dtype)])
+        counted = _is_inside(index, rows)
+        row = Op("where", [counted, index, constant(0, DType.i64)])
     if scale_grad_by_freq:
         value = Op("mul", [value, _share(ctx, row, ranges[:-1], grad.dtype)])
     if padding_idx >= 0:
-        is_padding = Op("eq", [index, constant(padding_idx, DType.i64)])
-        value = Op("where", [is_padding, constant(0, grad.dtype), value])
-    place: list[IndexExpr | Value] = [row, points[-1]]
-    return scatter_into(ctx, filled(ctx, 0), Writes(ranges, place), ScatterKind.ADD, value)
+        is_other = Op("ne", [index, constant(padding_idx, DType.i64)])
+        counted = is_other if counted is None else Op("logical_and", [counted, is_other])
+    writes = Writes(ranges, [row, points[-1]], counted)
+    return scatter_into(ctx, filled(ctx, 0), writes, ScatterKind.ADD, value)
 
 
 def _is_inside(index: Value, size: IndexExpr) -> Value:
@@ -59,9 +65,8 @@ def _is_inside(index: Value, size: IndexExpr) -> Value:
 def _share(ctx: LoweringContext, row: Value, ranges: tuple[Var, ...], dtype: DType) -> Value:
     """One over how many of `ranges` go to a row."""
     like = ctx.result.new_empty((ctx.result.shape[0],), dtype=torch.int64)
-    one = constant(1, DType.i64)
-    start = filled(ctx, 0, like)
-    counts = scatter_into(ctx, start, Writes(ranges, [row]), ScatterKind.ADD, one, like)
+    one, start = Const(1, DType.i64), filled(ctx, 0, like)
+    counts = scatter_constant(ctx, start, Writes(ranges, [row]), ScatterKind.ADD, one, like)
     assert counts.ref is not None
     found = cast(Load(counts.ref.buffer, [row], DType.i64), DType.f64)
     return cast(Op("div", [constant(1, DType.f64), found]), dtype)

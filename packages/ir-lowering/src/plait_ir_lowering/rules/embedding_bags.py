@@ -16,12 +16,12 @@ from plait_ir_lowering.registry import Lowered, lowers
 from plait_ir_lowering.rules.gathering import checked_index, gathered, integer, readable
 from plait_ir_lowering.rules.reductions import accumulation_dtype
 from plait_ir_lowering.rules.scattering import (
-    Writes,
     filled,
     is_empty,
     scatter_into,
     scatters_in_order,
 )
+from plait_ir_lowering.rules.writes import Writes
 from plait_ir_lowering.tensors import TensorExpr, dimensions
 
 _SUM, _MEAN = 0, 1

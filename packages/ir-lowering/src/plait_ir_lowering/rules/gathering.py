@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from plait_ir_lowering.context import LoweringContext, cast, constant
 from plait_ir_lowering.ir.dtypes import DType
-from plait_ir_lowering.ir.index import ZERO, Atom, IndexExpr, Quotient, Remainder
+from plait_ir_lowering.ir.index import ZERO, Atom, IndexExpr, Quotient, Remainder, as_index
 from plait_ir_lowering.ir.index_queries import atoms, substitute
 from plait_ir_lowering.ir.values import CheckedIndex, IndexValue, Load, Op, Value, post_order
 from plait_ir_lowering.tensors import TensorExpr, dimensions
@@ -58,6 +58,24 @@ def readable(ctx: LoweringContext, x: TensorExpr) -> TensorExpr:
         return x
     dims = dimensions(x.shape)
     return ctx.intermediate(dims, x.at([dim.expr for dim in dims]), "elements")
+
+
+def unflattened(position: Value, sizes: Sequence[IndexExpr]) -> list[Place]:
+    """The coordinates of a place that is counted row-major; i64 and within bounds."""
+    found: list[Place] = []
+    for size in reversed(sizes):
+        if size is as_index(1):
+            found.append(ZERO)
+            continue
+        extent = constant(size.as_int(), DType.i64)
+        found.append(Op("rem", [position, extent]))
+        position = Op("truncdiv", [position, extent])
+    long = [axis for axis, at in enumerate(found) if isinstance(at, Value)]
+    if long:  # nothing is left of what the slowest one counts
+        last = found[long[-1]]
+        assert isinstance(last, Op)
+        found[long[-1]] = last.args[0]
+    return found[::-1]
 
 
 def gathered(x: TensorExpr, places: Sequence[Place]) -> Value:

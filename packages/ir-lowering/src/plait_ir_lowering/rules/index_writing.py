@@ -15,17 +15,18 @@ from plait_ir_lowering.ir.ops import ScatterKind
 from plait_ir_lowering.ir.values import Masked, Op, Value, carried
 from plait_ir_lowering.registry import Lowered, lowers
 from plait_ir_lowering.rules.complex_formulas import op
-from plait_ir_lowering.rules.gathering import checked_index, gathered, readable
+from plait_ir_lowering.rules.gathering import checked_index, gathered, readable, unflattened
 from plait_ir_lowering.rules.scattering import (
-    Writes,
     can_scatter,
     combine,
+    eager_refuses,
     in_rows,
     is_empty,
     row_of,
     scatter_into,
     sizes_of,
 )
+from plait_ir_lowering.rules.writes import Writes
 from plait_ir_lowering.tensors import NumberExpr, TensorExpr, dimensions
 
 
@@ -169,7 +170,7 @@ def index_reduce(
     reduce: str,
     include_self: bool,
 ) -> Lowered:
-    found = _rows(ctx, x, axis, indices, source)
+    found = None if eager_refuses(ctx) else _rows(ctx, x, axis, indices, source)
     return None if found is None else combine(ctx, x, *found, reduce, include_self=include_self)
 
 
@@ -203,24 +204,6 @@ def _filled(
     return None if writes is None else scatter_into(ctx, x, writes, ScatterKind.ASSIGN, value)
 
 
-def unflattened(position: Value, sizes: Sequence[IndexExpr]) -> list[IndexExpr | Value]:
-    """The coordinates of a place that is counted row-major; i64 and within bounds."""
-    found: list[IndexExpr | Value] = []
-    for size in reversed(sizes):
-        if size is as_index(1):
-            found.append(ZERO)
-            continue
-        extent = constant(size.as_int(), DType.i64)
-        found.append(Op("rem", [position, extent]))
-        position = Op("truncdiv", [position, extent])
-    long = [axis for axis, at in enumerate(found) if isinstance(at, Value)]
-    if long:  # nothing is left of what the slowest one counts
-        last = found[long[-1]]
-        assert isinstance(last, Op)
-        found[long[-1]] = last.args[0]
-    return found[::-1]
-
-
 def _flat(ctx: LoweringContext, x: TensorExpr, indices: TensorExpr) -> Writes | None:
     """Loops over indices that count the elements of `x` row-major."""
     count = as_index(1)
@@ -242,7 +225,7 @@ def put(
     kind = ScatterKind.ADD if accumulate else ScatterKind.ASSIGN
     if not can_scatter(ctx, x.dtype, kind) or source.dtype is not x.dtype:
         return None
-    if source.shape != indices.shape:
+    if source.shape != indices.shape or eager_refuses(ctx):
         return None
     writes = _flat(ctx, x, indices)
     if writes is None:

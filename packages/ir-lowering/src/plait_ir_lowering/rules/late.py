@@ -90,6 +90,7 @@ LATE: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "float_parts": ("nextafter", "frexp.Tensor"),
         "gamma": ("digamma", "polygamma"),
         "grid_sampling": ("grid_sampler_2d", "grid_sampler_3d"),
+        "histograms": ("histc",),
         "image_gradients": (
             "avg_pool2d_backward",
             "avg_pool3d_backward",

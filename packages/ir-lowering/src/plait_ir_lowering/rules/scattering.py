@@ -2,15 +2,17 @@
 
 A scatter starts from a tensor as it lies in memory, and combines values into it: on a CPU in the
 order in which eager's deterministic kernels do, row-major over what is scattered; on a GPU in any
-order, as eager's kernels do unless deterministic algorithms are asked for, which are ATen's.
-Indices are checked as those of gathers are.
+order, as eager's kernels do. Where deterministic algorithms are asked for, sums of floats have a
+fixed order there (`ordered_sums.py`), what no order changes is combined as always, and the rest is
+ATen's, as is what eager refuses then. Indices are checked as those of gathers are.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -19,35 +21,25 @@ from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.graph import Layout, Scatter
 from plait_ir_lowering.ir.index import ZERO, IndexExpr, Var, as_index
 from plait_ir_lowering.ir.ops import PARTS, ScatterKind, TypeMismatchError
-from plait_ir_lowering.ir.values import Op, Value
+from plait_ir_lowering.ir.values import Const, Op, Value
 from plait_ir_lowering.registry import Lowered, lowers
 from plait_ir_lowering.rules.atomics import atomic
 from plait_ir_lowering.rules.gathering import checked_index
+from plait_ir_lowering.rules.ordered_sums import ordered_sum
+from plait_ir_lowering.rules.writes import Writes
 from plait_ir_lowering.tensors import TensorExpr, dimensions
 from plait_ir_lowering.torch_types import to_torch_dtype
-from plait_utils import dataclass
-
-Place: TypeAlias = Sequence[IndexExpr | Value]
-
-
-@dataclass(frozen=True, slots=True)
-class Writes:
-    """Loops over what is written, and where each of their points goes."""
-
-    ranges: tuple[Var, ...]
-    place: Place
-
-    @property
-    def points(self) -> list[IndexExpr]:
-        return [var.expr for var in self.ranges]
 
 
 def can_scatter(ctx: LoweringContext, dtype: DType, kind: ScatterKind = ScatterKind.ASSIGN) -> bool:
-    """Whether loops can combine elements of a type at computed places on the node's device."""
+    """Whether loops can combine elements of a type at computed places on the node's device.
+
+    Where deterministic algorithms are asked for, what is combined decides too (`scatter_into`).
+    """
     if scatters_in_order(ctx, dtype):
         return True
     plain = dtype.itemsize > 1 or not dtype.is_float
-    on_gpu = ctx.result.device.type == "cuda" and not ctx.options.deterministic
+    on_gpu = ctx.result.device.type == "cuda"
     return plain and on_gpu and dtype not in PARTS and atomic(kind, dtype) is not None
 
 
@@ -57,6 +49,20 @@ def scatters_in_order(ctx: LoweringContext, dtype: DType) -> bool:
     return plain and ctx.result.device.type == "cpu"
 
 
+def eager_refuses(ctx: LoweringContext) -> bool:
+    """Whether deterministic algorithms are asked for on a GPU: for operators that are refused
+    then, which ATen is called to do."""
+    return ctx.options.deterministic and ctx.result.device.type == "cuda"
+
+
+def _any_order_does(kind: ScatterKind, value: Value) -> bool:
+    """Whether a combination is the same in whichever order points come: of integers, of extremes,
+    and where all points have the same value."""
+    if isinstance(value, Const) or kind in (ScatterKind.MAX, ScatterKind.MIN):
+        return True
+    return kind is not ScatterKind.ASSIGN and not value.dtype.is_float
+
+
 def scatter_into(
     ctx: LoweringContext,
     start: TensorExpr,
@@ -64,11 +70,12 @@ def scatter_into(
     kind: ScatterKind,
     value: Value,
     like: torch.Tensor | None = None,
-) -> TensorExpr:
+) -> TensorExpr | None:
     """A buffer like the node's result, or `like`: `start`, then `value` combined into it.
 
-    A tensor without dimensions may be given one place, of which only the check remains. Raises
-    TypeMismatchError for complex numbers that are neither assigned nor added.
+    A tensor without dimensions may be given one place, of which only the check remains. None where
+    ATen is to be called, since deterministic algorithms are asked for. Raises TypeMismatchError for
+    complex numbers that are neither assigned nor added.
     """
     if start.dtype in PARTS and kind not in (ScatterKind.ASSIGN, ScatterKind.ADD):
         raise TypeMismatchError(f"{kind.value} of complex numbers at computed places")
@@ -81,9 +88,29 @@ def scatter_into(
             at_zero = Op("eq", [first, constant(0, DType.i64)])
             value = Op("where", [at_zero, value, constant(0, value.dtype)])
         place = ()
-    if target.device.type != "cpu":
-        return _by_atomics(ctx, start, Writes(writes.ranges, place), kind, value, target)
-    return _scatter(ctx, start, Writes(writes.ranges, place), kind, value, target)
+    writes = replace(writes, place=place)
+    if target.device.type == "cpu":
+        return _scatter(ctx, start, writes, kind, value, target)
+    free = not ctx.options.deterministic or is_empty(writes.ranges)
+    if free or _any_order_does(kind, value):
+        return _by_atomics(ctx, start, writes, kind, value, target)
+    if kind is ScatterKind.ADD:
+        return ordered_sum(ctx, start, writes, value, target)
+    return None
+
+
+def scatter_constant(
+    ctx: LoweringContext,
+    start: TensorExpr,
+    writes: Writes,
+    kind: ScatterKind,
+    value: Const,
+    like: torch.Tensor | None = None,
+) -> TensorExpr:
+    """`scatter_into` of one value, which any order does."""
+    made = scatter_into(ctx, start, writes, kind, value, like)
+    assert made is not None, "a constant is combined in any order"
+    return made
 
 
 def _by_atomics(
@@ -121,6 +148,9 @@ def _scatter(
     if start.ref is None or start.ref.view is not None or not _lies_as(ctx, start, target):
         start = ctx.pointwise(start.dims, start.value, target)
     assert start.ref is not None
+    if writes.counted is not None:
+        nothing = constant(neutral(kind, value.dtype), value.dtype)
+        value = Op("where", [writes.counted, value, nothing])
     body = Scatter(start.ref.buffer, writes.ranges, tuple(writes.place), kind, value)
     return ctx.define(body, target)
 
@@ -213,6 +243,8 @@ _OLD_KINDS = {"add": ScatterKind.ADD, "multiply": ScatterKind.MUL}
 def scatter_combining(
     ctx: LoweringContext, x: TensorExpr, axis: int, indices: TensorExpr, source: Any, reduce: str
 ) -> Lowered:
+    if eager_refuses(ctx):  # some of them, by the version
+        return None
     return _scattered(ctx, x, axis, indices, source, _OLD_KINDS[reduce])
 
 
@@ -276,13 +308,14 @@ def combine(
     if is_empty(writes.ranges):
         include_self = True
     if not include_self:
-        nothing = constant(neutral(kind, x.dtype), x.dtype)
-        start = scatter_into(ctx, x, writes, ScatterKind.ASSIGN, nothing)
+        nothing = Const(neutral(kind, x.dtype), x.dtype)
+        start = scatter_constant(ctx, x, writes, ScatterKind.ASSIGN, nothing)
     total = scatter_into(ctx, start, writes, kind, value)
-    if reduce != "mean":
+    if reduce != "mean" or total is None:
         return total
     first = filled(ctx, 1 if include_self else 0)
-    counts = scatter_into(ctx, first, writes, ScatterKind.ADD, constant(1, x.dtype))
+    one = Const(1, x.dtype)
+    counts = scatter_constant(ctx, first, writes, ScatterKind.ADD, one)
     dims = dimensions(total.shape)
     points = [dim.expr for dim in dims]
     count, zero = counts.at(points), constant(0, x.dtype)

@@ -12,15 +12,14 @@ from plait_ir_lowering.ir.index import ZERO, IndexExpr
 from plait_ir_lowering.ir.ops import ScatterKind
 from plait_ir_lowering.ir.values import Value
 from plait_ir_lowering.registry import Lowered, lowers
-from plait_ir_lowering.rules.gathering import checked_index
-from plait_ir_lowering.rules.index_writing import unflattened
+from plait_ir_lowering.rules.gathering import checked_index, unflattened
 from plait_ir_lowering.rules.scattering import (
-    Writes,
     filled,
     is_empty,
     scatter_into,
     scatters_in_order,
 )
+from plait_ir_lowering.rules.writes import Writes
 from plait_ir_lowering.tensors import TensorExpr, dimensions
 
 
@@ -57,6 +56,7 @@ def _as_images(
     sizes = list(ctx.result.shape)
     flat = ctx.result.new_empty((*sizes[:-rank], math.prod(sizes[-rank:])))
     made = scatter_into(ctx, filled(ctx, 0, flat), writes, kind, value, flat)
+    assert made is not None
     assert made.ref is not None
     dims = dimensions(sizes)
     position: IndexExpr = ZERO

@@ -24,6 +24,8 @@ def is_exact(kernel: Kernel, options: TritonOptions) -> bool:
     narrow = {param.name for param in kernel.params if param.dtype.is_reduced_precision}
     inexact: set[str] = set()
     for statement in kernel.statements:
+        if isinstance(statement, Store) and not inexact.isdisjoint(_places(statement)):
+            return True
         if not _is_inexact(statement.value, inexact):
             continue
         if isinstance(statement, Store):
@@ -36,6 +38,11 @@ def is_exact(kernel: Kernel, options: TritonOptions) -> bool:
         else:
             raise TypeError("an attention is no sequence of loops")
     return False
+
+
+def _places(store: Store) -> set[str]:
+    """The computed coordinates of a store, by name: an error there is another place."""
+    return {at.name for at in store.index if isinstance(at, Local)}
 
 
 def _is_inexact(root: Value, names: set[str]) -> bool:

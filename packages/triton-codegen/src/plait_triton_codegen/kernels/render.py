@@ -15,7 +15,6 @@ from plait_scheduler import (
     Kernel,
     Let,
     Mix,
-    Param,
     Reduce,
     RenderedKernel,
     Sort,
@@ -51,8 +50,6 @@ from plait_triton_codegen.kernels.scans import (
     scanned_rows,
 )
 from plait_triton_codegen.kernels.scatters import (
-    combining_line,
-    computed_axes,
     in_any_order,
     is_scatter,
 )
@@ -63,7 +60,7 @@ from plait_triton_codegen.kernels.source import (
     TritonKernelSource,
 )
 from plait_triton_codegen.kernels.space import FlatKernel, flatten, fresh, taken_names
-from plait_triton_codegen.kernels.stores import store
+from plait_triton_codegen.kernels.stores import combine, store
 from plait_triton_codegen.kernels.tiles import ONLINE_STAGES, Tile, choose_tile
 from plait_triton_codegen.kernels.values import Term, ValueWriter
 from plait_triton_codegen.options import TritonOptions
@@ -277,20 +274,7 @@ class _Renderer:
         if statement.kind is None:
             store(writer, self.kernel, statement, domain)
             return
-        term = writer.write(statement.value)
-        param = next(p for p in self.kernel.params if p.name == statement.param)
-        self._combine(statement, term, param, domain)
-
-    def _combine(self, store: Store, term: Term, param: Param, domain: frozenset[str]) -> None:
-        """A line that combines a value with what is at its place, at each point of its own."""
-        writer = self.writer
-        parts = [writer.index(param.layout.linear(store.plain_index))]
-        for axis, at in computed_axes(store):
-            parts.append(writer.strided(writer.locals[at.name], param.layout.stride[axis]))
-        pointer = writer.pointer(param.name, writer.total(parts), domain)
-        mask = writer.mask(domain)
-        text = None if mask is None else mask.text
-        writer.lines.append(combining_line(store, pointer, term.text, text))
+        combine(writer, self.kernel, statement, domain)
 
     def _block(self, term: Term) -> str:
         """A value as a whole block of rows."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from plait_ir_lowering import DType, Local, ScatterKind, Var, evaluate
+from plait_ir_lowering import Const, DType, Local, Op, ScatterKind, Value, Var, evaluate
 from plait_scheduler import Domain, Kernel, Let, Statement, Store
 from plait_triton_codegen.errors import UnsupportedKernelError
 from plait_triton_codegen.kernels.space import FlatKernel
@@ -75,6 +75,16 @@ def combining_line(store: Store, pointer: str, value: str, mask: str | None) -> 
     if dtype not in dtypes:
         raise UnsupportedKernelError(f"there is no atomic {store.kind.value} of {dtype}")
     return f'{function}({pointer}, {value}{guard}, sem="relaxed")'
+
+
+def combined_where(store: Store) -> tuple[Value, Value | None]:
+    """What is combined, and at which points, None for all: those that add 0 to an integer need
+    not, and would wait for each other."""
+    match store.value:
+        case Op("where", (condition, value, Const(0))) if store.kind is ScatterKind.ADD:
+            if value.dtype.is_integer:
+                return value, condition
+    return store.value, None
 
 
 def computed_axes(store: Store) -> list[tuple[int, Local]]:

@@ -13,6 +13,7 @@ from plait_ir_lowering import Load, Local, post_order
 from plait_scheduler import Accumulate, Domain, Let, Reduce, Sort
 from plait_triton_codegen.errors import UnsupportedKernelError
 from plait_triton_codegen.kernels.chips import Chip
+from plait_triton_codegen.kernels.histograms import is_histogram
 from plait_triton_codegen.kernels.loops import loops
 from plait_triton_codegen.kernels.space import Access, FlatKernel
 from plait_triton_codegen.options import TritonOptions
@@ -73,6 +74,9 @@ STAGED_BYTES = 1 << 15
 of 512 columns, 34 in those of 256, and 39 in those of `COLUMN_BYTES`."""
 STAGED_WARPS = 4
 POINTWISE_WARPS = 4
+COUNTED_BLOCK = 4096
+"""Points that a program counts before it adds to each bin."""
+COUNTED_WARPS = 8
 _EXCHANGED_BYTES = 1 << 10
 """Shared memory by which the warps of a program exchange what they reduce."""
 TRANSPOSE_SIDE = 64
@@ -152,6 +156,8 @@ def _chosen(flat: FlatKernel, options: TritonOptions, chip: Chip) -> Tile:
 
 
 def _pointwise(flat: FlatKernel) -> Tile:
+    if is_histogram(flat):
+        return Tile(COUNTED_BLOCK, 1, COUNTED_WARPS, False)
     widest = max((p.dtype.itemsize for p in flat.kernel.params), default=4)
     reads = sum(not access.is_store for access in flat.accesses())
     per_thread = min(max(2 * VECTOR_BYTES // widest, 4), 16)
