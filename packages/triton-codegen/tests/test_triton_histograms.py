@@ -13,7 +13,8 @@ from plait_triton_codegen import TritonExecutable, TritonOptions, build, render_
 from plait_utils import DiskCache
 
 FLOATS = (torch.float32, torch.float64)
-INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+NARROW = (torch.int32, torch.int16, torch.int8, torch.uint8)
+INTEGERS = (torch.int64, *NARROW)
 
 
 @pytest.fixture
@@ -49,14 +50,14 @@ def numbers(count: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("bins", [1, 2, 7, 10, 64, 100, 1500])
+@pytest.mark.parametrize("bins", [1, 2, 7, 10, 64, 100, 256])
 def test_floats(cache: DiskCache, dtype: torch.dtype, bins: int) -> None:
     x = numbers(5000, dtype)
     executable = built(cache, lambda x: torch.histc(x, bins, -1, 1), x)
     (found,) = executable(x.to(DEVICE))
     assert found.dtype is dtype
     assert torch.equal(found.cpu(), on_gpu(x, bins, -1, 1))
-    assert ("tl.histogram" in executable.source) == (bins <= 1024)
+    assert "tl.histogram" in executable.source
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
@@ -101,7 +102,7 @@ def test_shapes(cache: DiskCache, name: str) -> None:
     assert torch.equal(found.cpu(), on_gpu(x, 12, -2, 2))
 
 
-@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS], ids=str)
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
 @pytest.mark.parametrize("of", ["many", "one number", "a number"])
 def test_a_range_of_the_data(cache: DiskCache, dtype: torch.dtype, of: str) -> None:
     x = torch.randn(5000).mul(20).abs().to(dtype)
@@ -112,35 +113,12 @@ def test_a_range_of_the_data(cache: DiskCache, dtype: torch.dtype, of: str) -> N
     (found,) = executable(x.to(DEVICE))
     assert found.dtype is dtype
     assert torch.equal(found.cpu(), on_gpu(x, 10, low, high))
-    checks = sum(kernel.checks for kernel in executable.kernels)
-    assert bool(checks) == (dtype.is_floating_point or dtype is torch.int64)
 
 
 def test_ends_that_are_the_same_in_the_elements_type_are_those_of_the_data(cache) -> None:
-    x = torch.randn(500)
-    (found,) = built(cache, lambda x: torch.histc(x, 5, 1, 1 + 1e-12), x)(x.to(DEVICE))
-    assert torch.equal(found.cpu(), on_gpu(x, 5, float(x.min()), float(x.max())))
-    ones = torch.tensor([1, 2, 3])
+    ones = torch.tensor([1, 2, 3], dtype=torch.int32)
     (found,) = built(cache, lambda x: torch.histc(x, 2, 0.2, 0.8), ones)(ones.to(DEVICE))
     assert found.tolist() == [1, 2]
-
-
-@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf"), None])
-def test_data_without_a_range_is_told_of(cache: DiskCache, wrong: float | None) -> None:
-    x = torch.full((500,), 1e10) if wrong is None else torch.randn(500)
-    x[17] = x[17] if wrong is None else wrong
-    executable = built(cache, lambda x: torch.histc(x, 5), x)
-    with pytest.raises(IndexError):
-        executable(x.to(DEVICE))
-    x = torch.randn(500)
-    (found,) = executable(x.to(DEVICE))
-    assert found.sum() == 500
-
-
-def test_a_range_whose_ends_are_too_far_apart_writes_within_bounds(cache: DiskCache) -> None:
-    x = torch.tensor([-3e38, 3e38, 0.0, 1.0] * 200)
-    (found,) = built(cache, lambda x: torch.histc(x, 5), x)(x.to(DEVICE))
-    assert found.sum() == 800
 
 
 def test_nothing_to_count(cache: DiskCache) -> None:
@@ -195,6 +173,9 @@ def test_an_index_out_of_bounds_is_reported(cache: DiskCache) -> None:
 REFUSED = {
     "a range that is not finite": lambda x: torch.histc(x, 5, 0, float("inf")),
     "a range too wide for products": lambda x: torch.histc(x, 1000, -1e37, 1e37),
+    "a range of the data that need not be finite": lambda x: torch.histc(x, 5),
+    "ends that are the same in the elements' type": lambda x: torch.histc(x, 5, 1, 1 + 1e-12),
+    "many bins": lambda x: torch.histc(x, 257, 0, 1),
     "half": lambda x: torch.histc(x.half(), 5, 0, 1),
 }
 
