@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import threading
@@ -15,6 +16,7 @@ import torch
 from mock_gpu import GPU, Graphs, alive, built, wait
 from torch import Tensor
 
+from plait_scheduler import parse_program
 from plait_utils.device_errors import DeviceFailedError, HalfWrittenError
 
 LAZY = os.environ.get("MOCK_GPU_LAZY") == "1"
@@ -149,6 +151,35 @@ program updating()
 UNDONE = UPDATING.replace("    launch halve(table) sizes(64)\n", "")
 """Changes nothing for good before it returns."""
 KERNELS |= {"keep": (4, 0), "grow": (4, 0)}
+SIZED = """\
+program sized(s in 1..1000)
+  inputs table, places, x
+  arena 4*s
+  buffer table: f32[s, 16] on cuda:0 = input 0
+  buffer places: i64[s] on cuda:0 = input 1
+  buffer x: f32[s, 16] on cuda:0 = input 2
+  buffer sums: f32[s] on cuda:0 = arena 0
+  buffer y: f32[s, 16] on cuda:0 = shared x
+  kernel taken(p0: read f32[s, 16], p1: read i64[s], p2: write f32[s]) sizes(s in 1..1000)
+    for i0: s inner r0: 16
+      inner t0 = p0[checked(p1[i0], s), r0]
+      reduce t1 = sum %t0
+      outer store p2[i0] = %t1
+  kernel rows(p0: read f32[s], p1: write f32[s, 16]) sizes(s in 1..1000)
+    for i0: s, i1: 16
+      outer store p1[i0, i1] = p0[i0]
+  kernel halve(p0: readwrite f32[s, 16]) sizes(s in 1..1000)
+    for i0: s, i1: 16
+      outer store p0[i0, i1] = mul(p0[i0, i1], f32(0.5))
+  steps
+    allocate sums
+    launch taken(table, places, sums) sizes(s)
+    launch halve(table) sizes(s)
+    allocate y
+    launch rows(sums, y) sizes(s)
+    free sums
+    return
+"""
 
 gc.collect()
 gc.freeze()  # tests collect what they leave, many times
@@ -356,3 +387,30 @@ def test_threads_that_are_wrong_now_and_then(is_recorded: bool) -> None:
     for thread in threads:
         thread.join()
     assert not wrong, wrong[0]
+
+
+@both
+def test_memory_for_open_sizes_is_there_before_a_change(is_recorded: bool) -> None:
+    size = parse_program(SIZED).buffers[0].layout.size[0]
+    kernels = {"taken": (size, 1), "rows": (size, 0, 0, 256), "halve": (size, 0)}
+    run = built(SIZED, kernels, graphs=Graphs(0) if is_recorded else None)
+    for rows in (64, 5, 64, 64, 64, 5, 5):
+        table, x = torch.randn(rows, 16), torch.randn(rows, 16)
+        places = torch.randint(-rows, rows, (rows,))
+        before = copies([table, x])
+        with pytest.raises(IndexError):
+            run(table, places + 2 * rows, x)
+        assert unchanged([table, x], before)
+        for number in (1, 2):  # the arena, and the room of `rows`
+            GPU.mock_fail_memory(number)
+            with contextlib.suppress(torch.OutOfMemoryError):
+                run(table, places, x)
+                wait()
+                table.copy_(before[0])
+                x.copy_(before[1])
+            GPU.mock_fail_memory(0)
+            assert unchanged([table, x], before)
+        run(table, places, x)
+        wait()
+        torch.testing.assert_close(x, before[0][places].sum(1, keepdim=True).expand(-1, 16))
+        assert table.equal(before[0] / 2)
