@@ -22,6 +22,7 @@ _TEXTS = (
         "division.h",
         "powers.h",
         "inverse.h",
+        "gamma.h",
         "philox.h",
         "parts.h",
         "attention.h",

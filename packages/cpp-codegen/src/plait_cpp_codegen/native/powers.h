@@ -34,9 +34,9 @@ template <int L> INLINE vec<double, L> one_of_sixteen(const double* table, vec<i
     return gather<L>(table, [&](int64_t l) { return j[l] & 15; });
 }
 #define NEAR_INVERSE_FROM 0x3fe6555555555556
-// log |x| of floats, in double, to 2^-37 of it.
-template <int L> INLINE vec<double, L> log_wide(vec<float, L> x) {
-  vec<int64_t, L> b = bits_of<L>(magnitude<L>(convert<double, float, L>(x))), n = (b - NEAR_INVERSE_FROM) >> 52, j = (b - NEAR_INVERSE_FROM) >> 48;
+// log |x| of floats, and of doubles to 2^-37 of it.
+template <int L> INLINE vec<double, L> log_wide(vec<double, L> x) {
+  vec<int64_t, L> b = bits_of<L>(magnitude<L>(x)), n = (b - NEAR_INVERSE_FROM) >> 52, j = (b - NEAR_INVERSE_FROM) >> 48;
   vec<double, L> r = madd<L>(double_of<L>(b - (n << 52)), one_of_sixteen<L>(near_inverses.inverse, j), -1.0);
   vec<double, L> p = horner<L>(r, -0.1254760627323801194, 0.14338607423179153652, -0.16666602041742424579, 0.19999928199329711339,
                                -0.2500000002191948532, 0.33333333357686563554, -0.5);
@@ -67,16 +67,16 @@ template <int L> INLINE vec<float, L> pow_positive(vec<float, L> x, vec<float, L
     memcpy(&x, a, sizeof x);
     return x;
   } else
-    return exp2_narrow<L>(convert<double, float, L>(y) * 1.4426950408889634 * log_wide<L>(x));
+    return exp2_narrow<L>(convert<double, float, L>(y) * 1.4426950408889634 * log_wide<L>(convert<double, float, L>(x)));
 }
-// Sums of two doubles, of which the second is what rounding took from the first. They need products
-// that are rounded once, with what is added to them: elsewhere the C library computes powers.
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+// Sums of two doubles, of which the second is what rounding took from the first.
 template <int L> struct Pair { vec<double, L> high, low; };
 template <int L> INLINE Pair<L> ordered_sum(vec<double, L> a, vec<double, L> b) {  // |a| >= |b|, or a is a multiple of b's last place
   vec<double, L> high = a + b;
   return {high, b - (high - a)};
 }
+// They need products that are rounded once, with what is added to them: elsewhere the C library computes powers.
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
 // log |x| to 2^-62 of it. The sum of n log 2 and -log c is exact, of numbers that are multiples of 2^-43.
 template <int L> INLINE Pair<L> log_pair(vec<double, L> x) {
   vec<double, L> size = magnitude<L>(x);
@@ -107,6 +107,8 @@ template <int L> INLINE vec<double, L> pow_positive(vec<double, L> x, vec<double
   return scaled<L>(exp_remainder<L>(r, r) + 1.0, n);
 }
 #define OWN_POWERS 1
+#else
+template <int L> INLINE Pair<L> log_pair(vec<double, L> x) { return {log_f64<L>(x), vec<double, L>{}}; }
 #endif
 // The same with signs, and where nothing is positive; what is not finite is the C library's.
 template <int L> INLINE vec<double, L> pow_f64(vec<double, L> x, vec<double, L> y) {
