@@ -1,4 +1,4 @@
-"""Elementary functions on one thread, plait's speed over eager's: `python -m benchmarks.vector_math`.
+"""Elementary functions on one thread, by `python -m benchmarks.vector_math`: speed over eager's.
 
 A row for each function, a column for each element type and size. Both are called in turns in one
 process; the least time that the process took of many calls counts, so that what else the machine

@@ -101,7 +101,7 @@ template <int L> INLINE vec<double, L> acosh_f64(vec<double, L> x) {
   return choose<L>(far, y + 6.93147180559945309417e-01, y);
 }
 // log x / log b: x = 2^n m, m in [sqrt(1/2), sqrt(2)); powers of 2 are exact. What is no number above 0 is left to log.
-template <int L> INLINE vec<double, L> log_of_base(vec<double, L> x, double two, double two_rest, double e) {
+template <int L> INLINE vec<double, L> log_of_base_f64(vec<double, L> x, double two, double two_rest, double e) {
   vec<int64_t, L> usual = (x > 0.0) & (x < __builtin_inf()), tiny = x < 2.2250738585072014e-308;
   vec<int64_t, L> b = bits_of<L>(choose<L>(tiny, x * 18014398509481984.0, x));
   vec<double, L> m = double_of<L>((b & 0x000fffffffffffff) | 0x3fe0000000000000);
@@ -111,9 +111,9 @@ template <int L> INLINE vec<double, L> log_of_base(vec<double, L> x, double two,
   n = choose<L>(usual, n, splat<double, L>(0.0));
   return madd<L>(n, two, madd<L>(log_f64<L>(m), e, n * two_rest));
 }
-template <int L> INLINE vec<double, L> log2_f64(vec<double, L> x) { return log_of_base<L>(x, 1.0, 0.0, 1.44269504088896340736); }
+template <int L> INLINE vec<double, L> log2_f64(vec<double, L> x) { return log_of_base_f64<L>(x, 1.0, 0.0, 1.44269504088896340736); }
 template <int L> INLINE vec<double, L> log10_f64(vec<double, L> x) {
-  return log_of_base<L>(x, 3.01029995663611771306e-01, 3.69423907715893078616e-13, 4.34294481903251827651e-01);
+  return log_of_base_f64<L>(x, 3.01029995663611771306e-01, 3.69423907715893078616e-13, 4.34294481903251827651e-01);
 }
 // Squares of floats neither overflow nor lose digits as doubles; doubles are scaled before, to [1, 4).
 template <int L> INLINE vec<double, L> hypot_of_floats(vec<double, L> x, vec<double, L> y) {

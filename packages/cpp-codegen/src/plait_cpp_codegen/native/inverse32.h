@@ -13,15 +13,15 @@ template <int L> INLINE vec<float, L> log_f32(vec<float, L> x) {
   return madd<L>(e, 0.693145751953125f, p);
 }
 // log x / log b, with what rounding took from the product of t and 1 / log b, and from the sum with e.
-template <int L> INLINE vec<float, L> log_of_base(vec<float, L> x, float two, float two_rest, float slope, float slope_rest) {
+template <int L> INLINE vec<float, L> log_of_base_f32(vec<float, L> x, float two, float two_rest, float slope, float slope_rest) {
   vec<float, L> e, t = log_parts<L>(x, e), whole = e * two, first = t * slope, sum = whole + first;
   vec<float, L> rest = madd<L>(t, slope_rest, madd<L>(t, slope, -first));
   rest = madd<L>(log_rest<L>(t), slope, madd<L>(e, two_rest, rest)) + (first - (sum - whole));
   return pick<L>(magnitude<L>(e) < 1000.0f, sum + rest, sum);
 }
-template <int L> INLINE vec<float, L> log2_f32(vec<float, L> x) { return log_of_base<L>(x, 1.0f, 0.0f, 1.44269502f, 1.92596303e-8f); }
+template <int L> INLINE vec<float, L> log2_f32(vec<float, L> x) { return log_of_base_f32<L>(x, 1.0f, 0.0f, 1.44269502f, 1.92596303e-8f); }
 template <int L> INLINE vec<float, L> log10_f32(vec<float, L> x) {
-  return log_of_base<L>(x, 0.301025391f, 4.6050390e-6f, 0.434294492f, -1.0103050e-8f);
+  return log_of_base_f32<L>(x, 0.301025391f, 4.6050390e-6f, 0.434294492f, -1.0103050e-8f);
 }
 // atan (a / b) for 0 <= a <= b.
 template <int L> INLINE vec<float, L> atan_of_part(vec<float, L> t) {
