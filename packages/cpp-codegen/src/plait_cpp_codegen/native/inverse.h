@@ -96,7 +96,7 @@ template <int L> INLINE vec<double, L> asinh_f64(vec<double, L> x) {
 template <int L> INLINE vec<double, L> acosh_f64(vec<double, L> x) {
   vec<double, L> t = x - 1.0;
   vec<int64_t, L> far = x > 1e150;
-  vec<double, L> root = sqrt_f64<L>(choose<L>(far, splat<double, L>(0.0), madd<L>(t, t, t + t)));
+  vec<double, L> root = sqrt_f64<L>(choose<L>(t < 0.0, t, choose<L>(far, splat<double, L>(0.0), madd<L>(t, t, t + t))));
   vec<double, L> y = log1p_f64<L>(choose<L>(far, x, t + root));
   return choose<L>(far, y + 6.93147180559945309417e-01, y);
 }
