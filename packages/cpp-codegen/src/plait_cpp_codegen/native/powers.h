@@ -29,9 +29,14 @@ template <int L> INLINE vec<double, L> one_of_sixteen(const double* table, vec<i
     vec<int64_t, 8> more{}; memcpy(&more, &j, sizeof j);
     const vec<double, 8> found = one_of_sixteen<8>(table, more);
     vec<double, L> y; memcpy(&y, &found, sizeof y); return y;
-  } else
+  } else {
+    vec<int64_t, L / 2> parts[2]; memcpy(parts, &j, sizeof j);
+    const vec<double, L / 2> found[2] = {one_of_sixteen<L / 2>(table, parts[0]), one_of_sixteen<L / 2>(table, parts[1])};
+    vec<double, L> y; memcpy(&y, found, sizeof y); return y;
+  }
+#else
+  return gather<L>(table, [&](int64_t l) { return j[l] & 15; });
 #endif
-    return gather<L>(table, [&](int64_t l) { return j[l] & 15; });
 }
 #define NEAR_INVERSE_FROM 0x3fe6555555555556
 // log |x| of floats, and of doubles to 2^-37 of it.

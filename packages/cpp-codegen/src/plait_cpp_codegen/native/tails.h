@@ -4,7 +4,7 @@
 // f / (1 + 2 a) (1 + p), for f = c + t g, by sums with what rounding took from f, from 1 + 2 a and from the quotient.
 template <int L, class T> INLINE vec<T, L> tail(vec<T, L> a, vec<T, L> t, vec<T, L> g, T c, T c_rest, vec<T, L> p) {
   vec<T, L> f = madd<L>(t, g, c), more = madd<L>(t, g, c - f) + c_rest;
-  vec<T, L> wide = 1 + (a + a), over = 1 - (wide - (a + a)), inverse = 1 / wide, q = f * inverse;
+  vec<T, L> wide = T(1) + (a + a), over = T(1) - (wide - (a + a)), inverse = T(1) / wide, q = f * inverse;
   vec<T, L> rest = (madd<L>(-q, wide, f) + madd<L>(-q, over, more)) * inverse;
   return q + madd<L>(p, q + rest, rest);
 }
