@@ -88,7 +88,7 @@ def functions(dtype: torch.dtype) -> list[str]:
     y = x.flip(0).roll(5)
     wrong = []
     for names, inputs in (
-        ((*vector_math.VECTOR, *vector_math.LIBRARY), [x]),
+        ((*vector_math.VECTOR, *vector_math.BY_DOUBLES), [x]),
         (vector_math.BINARY, [x, y]),
     ):
         graph = vector_math.graph(names, ir, len(inputs), x.numel())
@@ -109,7 +109,8 @@ def _judged(
         exact = vector_math.aten(name, *(each.double() for each in inputs))
         errors, right = vector_math.errors32(found, exact)[0], exact.float()
     else:
-        scale = right.abs().clamp(min=tiny) * torch.finfo(dtype).eps
+        least = 1.0 if name == "lgamma" else tiny  # near roots digits cancel, in ATen's too
+        scale = right.abs().clamp(min=least) * torch.finfo(dtype).eps
         errors = torch.where(right.isfinite(), (found - right).abs() / scale, 0.0)
     kinds = (found.isnan() != right.isnan()) | (found.isinf() != right.isinf())
     kinds |= (found.signbit() != right.signbit()) & ~right.isnan()
@@ -181,7 +182,7 @@ def main() -> int:
     wrong = []
     for dtype in (torch.float32, torch.float64):
         found = functions(dtype)
-        count = len((*vector_math.VECTOR, *vector_math.LIBRARY, *vector_math.BINARY))
+        count = len((*vector_math.VECTOR, *vector_math.BY_DOUBLES, *vector_math.BINARY))
         print(f"{count} functions of {dtype}: {len(found)} wrong", *found, sep="\n    ", flush=True)
         wrong += found
     found = check_kernels()

@@ -172,14 +172,14 @@ def test_functions_of_float64_agree_with_aten_at_hard_places(vector_bytes, flags
         assert ((actual - expected).abs()[least] <= 1e-323).all(), name
 
 
-ARCS = ("asin", "acos", "atan", "sinh", "cosh", "atanh", "log2", "log10")
+ARCS = ("asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "log2", "log10")
 
 
 @pytest.mark.parametrize("vector_bytes", [16, 32, 64])
 @pytest.mark.parametrize("flags", ["", "-mno-fma"])
 def test_inverse_functions_agree_with_aten_at_hard_places(vector_bytes, flags):
     """Beside the ends of their ranges and the borders between formulas, in both types."""
-    borders = torch.tensor([0.4375, 0.5, 0.6875, 1.0, 1.1875, 2.4375, 22, 88.7, 89.4, 709])
+    borders = torch.tensor([0.4375, 0.5, 0.6875, 1.0, 1.1875, 2.0, 2.4375, 22, 88.7, 89.4, 709])
     steps = torch.arange(-40, 41, dtype=torch.float64)
     near = (borders.double()[:, None] * (1 + steps * 2.0**-24)).flatten()
     small = steps * 5e-324, steps * 1e-310, steps * 1e-20, steps * 1e-3, steps.exp()
@@ -194,7 +194,7 @@ def test_inverse_functions_agree_with_aten_at_hard_places(vector_bytes, flags):
             given = (values.double(), y.double())[: 2 if name == "atan2" else 1]
             exact = getattr(torch, name)(*given).to(values.dtype)
             assert (actual.signbit() == exact.signbit())[~exact.isnan()].all(), name
-            assert (ulps(actual, exact) <= (1 if values is not x else 3)).all(), name
+            assert (ulps(actual, exact) <= (2 if values is not x else 3)).all(), name
 
 
 @pytest.mark.parametrize("flags", ["", "-mno-fma"])

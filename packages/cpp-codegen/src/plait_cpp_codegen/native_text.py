@@ -16,11 +16,13 @@ from plait_utils import dataclass
 _ABI = "abi.h"
 """What programs and the native runtime agree on: all programs have all of it."""
 _TEXTS = (
-    *("vector.h", "transpose.h", "math.h", "portable.h", "pieces.h", "avx512.h", "math64.h"),
+    *("vector.h", "transpose.h", "math.h", "portable.h", "pieces.h", "avx512.h"),
+    *("inverse32.h", "math64.h", "tails.h"),
     *(
         "division.h",
         "powers.h",
         "inverse.h",
+        "gamma.h",
         "philox.h",
         "parts.h",
         "attention.h",

@@ -1,4 +1,4 @@
-// exp, log, tanh, erf and sqrt of floats by instructions that only AVX-512 has.
+// exp, tanh, erf, sqrt and the parts of logarithms of floats by instructions that only AVX-512 has.
 #if defined(__AVX512F__) && defined(__AVX512VL__)
 // 2^(j/16), by the last four bits of j.
 static const float sixteenths[16] = {1.0f, 1.04427373f, 1.09050775f, 1.13878858f, 1.18920708f, 1.24185777f, 1.29683959f, 1.35425556f,
@@ -49,14 +49,11 @@ template <int L> INLINE vec<float, L> mantissa(vec<float, L> x) {
   else if constexpr (L == 4) return __builtin_ia32_getmantps128_mask(x, 11, x, -1);
   else return widened<L>(x, x, [](vec<float, 4> a, vec<float, 4>) { return mantissa<4>(a); });
 }
-// log x: x = 2^e m, log m by a polynomial in m - 1. Of 0 and infinity the exponents are infinite and the
-// mantissas 1, so nothing is asked of x.
-template <int L> INLINE vec<float, L> log_f32(vec<float, L> x) {
-  vec<float, L> m = mantissa<L>(x), e = exponent<L>(x) - exponent<L>(m), t = m - 1.0f;
-  vec<float, L> p = horner<L>(t, -4.5074806e-2f, 1.0463022e-1f, -1.3161193e-1f, 1.4478394e-1f, -1.6647312e-1f,
-                              1.9990861e-1f, -2.5000095e-1f, 3.3333451e-1f, -0.5f);
-  p = madd<L>(p, t * t, e * 1.42860682030941723e-6f) + t;
-  return madd<L>(e, 0.693145751953125f, p);
+// x = 2^e (1 + t), 1 + t in [3/4, 3/2). Of 0 and infinity exponents are infinite and mantissas 1.
+template <int L> INLINE vec<float, L> log_parts(vec<float, L> x, vec<float, L>& e) {
+  vec<float, L> m = mantissa<L>(x);
+  e = exponent<L>(x) - exponent<L>(m);
+  return m - 1.0f;
 }
 
 INLINE vec<float, 16> looked_up(const float* table, vec<int32_t, 16> lanes) {

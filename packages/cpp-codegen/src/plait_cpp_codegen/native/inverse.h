@@ -1,4 +1,4 @@
-// Inverse circular and hyperbolic functions, and logarithms to other bases, of doubles; floats by way of these.
+// Inverse circular, hyperbolic and inverse hyperbolic functions, and logarithms to other bases, of doubles.
 #if defined(__AVX512F__)
 constexpr int DOUBLES = 8;  // so many are a register
 #else
@@ -86,8 +86,22 @@ template <int L> INLINE vec<double, L> atanh_f64(vec<double, L> x) {
   vec<double, L> a = magnitude<L>(x), twice = a + a;
   return with_sign<L>(0.5 * log1p_f64<L>(choose<L>(a < 0.5, twice + twice * a / (1.0 - a), twice / (1.0 - a))), x);
 }
+// log(a + sqrt(a^2 + 1)), by what this is more than 1. Far from 0 that is log(2 a), and a^2 would overflow.
+template <int L> INLINE vec<double, L> asinh_f64(vec<double, L> x) {
+  vec<double, L> a = magnitude<L>(x), near = at_most<L, double>(a, splat<double, L>(1e150)), z = near * near;
+  vec<int64_t, L> far = a > 1e150;
+  vec<double, L> y = log1p_f64<L>(choose<L>(far, a, near + z / (1.0 + sqrt_f64<L>(z + 1.0))));
+  return with_sign<L>(choose<L>(far, y + 6.93147180559945309417e-01, y), x);
+}
+template <int L> INLINE vec<double, L> acosh_f64(vec<double, L> x) {
+  vec<double, L> t = x - 1.0;
+  vec<int64_t, L> far = x > 1e150;
+  vec<double, L> root = sqrt_f64<L>(choose<L>(t < 0.0, t, choose<L>(far, splat<double, L>(0.0), madd<L>(t, t, t + t))));
+  vec<double, L> y = log1p_f64<L>(choose<L>(far, x, t + root));
+  return choose<L>(far, y + 6.93147180559945309417e-01, y);
+}
 // log x / log b: x = 2^n m, m in [sqrt(1/2), sqrt(2)); powers of 2 are exact. What is no number above 0 is left to log.
-template <int L> INLINE vec<double, L> log_of_base(vec<double, L> x, double two, double two_rest, double e) {
+template <int L> INLINE vec<double, L> log_of_base_f64(vec<double, L> x, double two, double two_rest, double e) {
   vec<int64_t, L> usual = (x > 0.0) & (x < __builtin_inf()), tiny = x < 2.2250738585072014e-308;
   vec<int64_t, L> b = bits_of<L>(choose<L>(tiny, x * 18014398509481984.0, x));
   vec<double, L> m = double_of<L>((b & 0x000fffffffffffff) | 0x3fe0000000000000);
@@ -97,9 +111,9 @@ template <int L> INLINE vec<double, L> log_of_base(vec<double, L> x, double two,
   n = choose<L>(usual, n, splat<double, L>(0.0));
   return madd<L>(n, two, madd<L>(log_f64<L>(m), e, n * two_rest));
 }
-template <int L> INLINE vec<double, L> log2_f64(vec<double, L> x) { return log_of_base<L>(x, 1.0, 0.0, 1.44269504088896340736); }
+template <int L> INLINE vec<double, L> log2_f64(vec<double, L> x) { return log_of_base_f64<L>(x, 1.0, 0.0, 1.44269504088896340736); }
 template <int L> INLINE vec<double, L> log10_f64(vec<double, L> x) {
-  return log_of_base<L>(x, 3.01029995663611771306e-01, 3.69423907715893078616e-13, 4.34294481903251827651e-01);
+  return log_of_base_f64<L>(x, 3.01029995663611771306e-01, 3.69423907715893078616e-13, 4.34294481903251827651e-01);
 }
 // Squares of floats neither overflow nor lose digits as doubles; doubles are scaled before, to [1, 4).
 template <int L> INLINE vec<double, L> hypot_of_floats(vec<double, L> x, vec<double, L> y) {
@@ -118,30 +132,25 @@ template <int L> INLINE vec<double, L> hypot_f64(vec<double, L> x, vec<double, L
   r = choose<L>((x != x) | (y != y), splat<double, L>(__builtin_nan("")), r);
   return choose<L>((a == inf) | (b == inf), splat<double, L>(inf), r);
 }
-#define BY_DOUBLES(name, wide) \
-  template <int L> INLINE vec<float, L> name##_f32(vec<float, L> x) { \
-    if constexpr (L > DOUBLES) { \
-      vec<float, L / 2> parts[2]; memcpy(parts, &x, sizeof x); \
-      for (int i = 0; i < 2; ++i) parts[i] = name##_f32<L / 2>(parts[i]); \
-      memcpy(&x, parts, sizeof x); return x; \
-    } else return convert<float, double, L>(wide<L>(convert<double, float, L>(x))); } \
-  template <int L, class T> INLINE vec<T, L> v_##name(vec<T, L> x) { \
-    if constexpr (sizeof(T) == 4) return name##_f32<L>(x); else return wide<L>(x); }
-BY_DOUBLES(asin, asin_f64)
-BY_DOUBLES(acos, acos_f64)
-BY_DOUBLES(atan, atan_f64)
-BY_DOUBLES(sinh, sinh_f64)
-BY_DOUBLES(cosh, cosh_f64)
-BY_DOUBLES(atanh, atanh_f64)
-BY_DOUBLES(log2, log2_f64)
-BY_DOUBLES(log10, log10_f64)
-#define PAIRS_BY_DOUBLES(name, narrow, wide) \
-  template <int L, class T> INLINE vec<T, L> v_##name(vec<T, L> x, vec<T, L> y) { \
-    if constexpr (sizeof(T) == 8) return wide<L>(x, y); \
-    else if constexpr (L > DOUBLES) { \
-      vec<float, L / 2> a[2], b[2]; memcpy(a, &x, sizeof x); memcpy(b, &y, sizeof y); \
-      for (int i = 0; i < 2; ++i) a[i] = v_##name<L / 2, float>(a[i], b[i]); \
-      memcpy(&x, a, sizeof x); return x; \
-    } else return convert<float, double, L>(narrow<L>(convert<double, float, L>(x), convert<double, float, L>(y))); }
-PAIRS_BY_DOUBLES(atan2, atan2_f64, atan2_f64)
-PAIRS_BY_DOUBLES(hypot, hypot_of_floats, hypot_f64)
+BOTH(asin, asin_f32<L>(x), asin_f64<L>(x))
+BOTH(acos, acos_f32<L>(x), acos_f64<L>(x))
+BOTH(atan, atan_f32<L>(x), atan_f64<L>(x))
+BOTH(sinh, sinh_f32<L>(x), sinh_f64<L>(x))
+BOTH(cosh, cosh_f32<L>(x), cosh_f64<L>(x))
+BOTH(asinh, asinh_f32<L>(x), asinh_f64<L>(x))
+BOTH(acosh, acosh_f32<L>(x), acosh_f64<L>(x))
+BOTH(atanh, atanh_f32<L>(x), atanh_f64<L>(x))
+BOTH(log2, log2_f32<L>(x), log2_f64<L>(x))
+BOTH(log10, log10_f32<L>(x), log10_f64<L>(x))
+template <int L, class T> INLINE vec<T, L> v_atan2(vec<T, L> y, vec<T, L> x) {
+  if constexpr (sizeof(T) == 4) return atan2_f32<L>(y, x); else return atan2_f64<L>(y, x);
+}
+// Floats by way of doubles, a register of these at a time.
+template <int L, class T> INLINE vec<T, L> v_hypot(vec<T, L> x, vec<T, L> y) {
+  if constexpr (sizeof(T) == 8) return hypot_f64<L>(x, y);
+  else if constexpr (L > DOUBLES) {
+    vec<float, L / 2> a[2], b[2]; memcpy(a, &x, sizeof x); memcpy(b, &y, sizeof y);
+    for (int i = 0; i < 2; ++i) a[i] = v_hypot<L / 2, float>(a[i], b[i]);
+    memcpy(&x, a, sizeof x); return x;
+  } else return convert<float, double, L>(hypot_of_floats<L>(convert<double, float, L>(x), convert<double, float, L>(y)));
+}

@@ -154,10 +154,6 @@ template <int L> INLINE vec<float, L> nearest(vec<float, L> x, float factor = 1.
   INLINE float c_##name(float x, float y) { return __builtin_##name##f(x, y); } \
   INLINE double c_##name(double x, double y) { return __builtin_##name(x, y); } \
   EACH_LANE2(name, c_##name)
-C_FUNCTION(asinh)
-C_FUNCTION(acosh)
-C_FUNCTION(erfc)
-C_FUNCTION(lgamma)
 C_FUNCTION(floor)
 C_FUNCTION(ceil)
 C_FUNCTION(trunc)

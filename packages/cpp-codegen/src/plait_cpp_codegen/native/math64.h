@@ -149,15 +149,18 @@ template <int L, Circular WHICH> INLINE vec<double, L> circular_f64(vec<double, 
   }
   return y;
 }
-// erf x: near 0 Chebyshev's interpolation of erf x / x in x^2; beyond 1 of e^(x^2) erfc x in
-// (x - 3) / (x + 3).
-template <int L> INLINE vec<double, L> erf_f64(vec<double, L> x) {
-  vec<double, L> a = magnitude<L>(x), z = x * x, w = z * z;
+// erf x up to 1: Chebyshev's interpolation of erf x / x in x^2.
+template <int L> INLINE vec<double, L> erf_near(vec<double, L> x) {
+  vec<double, L> z = x * x, w = z * z;
   vec<double, L> p = horner<L>(w, 5.9571761477489114044e-11, 1.4659775274047435814e-8, 1.6461000484121368033e-6, 1.2055331111642710923e-4,
                                5.2239776248180144673e-3, 1.1283791670954878666e-1, 1.2837916709551257377e-1);
   vec<double, L> q = horner<L>(w, -1.137284885679167367e-9, -1.6350312701054695011e-7, -1.4925595266831181565e-5, -8.5483269808337899052e-4,
                                -2.6866170645076793248e-2, -3.7612638903183748056e-1);
-  vec<double, L> near = madd<L>(madd<L>(q, z, p), x, x);
+  return madd<L>(madd<L>(q, z, p), x, x);
+}
+// Beyond 1 that of e^(x^2) erfc x in (x - 3) / (x + 3).
+template <int L> INLINE vec<double, L> erf_f64(vec<double, L> x) {
+  vec<double, L> a = magnitude<L>(x), near = erf_near<L>(x);
   if (!any<L>(as_mask<L>(!(a <= 1.0)))) return near;
   vec<double, L> far = at_most<L, double>(a, splat<double, L>(6.0));  // erf 6 rounds to 1
   vec<double, L> t = (far - 3.0) / (far + 3.0), u = t * t;
@@ -172,7 +175,6 @@ template <int L> INLINE vec<double, L> sqrt_f64(vec<double, L> x) {
   vec<double, L> r; for (int l = 0; l < L; ++l) r[l] = __builtin_sqrt(x[l]); return r;
 }
 #undef ROUNDING
-
 #define BOTH(name, narrow, wide) \
   template <int L, class T> INLINE vec<T, L> v_##name(vec<T, L> x) { \
     if constexpr (sizeof(T) == 4) return narrow; else return wide; }
@@ -188,4 +190,3 @@ BOTH(sin, (circular_f32<L, false>(x)), (circular_f64<L, SINE>(x)))
 BOTH(cos, (circular_f32<L, true>(x)), (circular_f64<L, COSINE>(x)))
 BOTH(tan, tan_f32<L>(x), (circular_f64<L, TANGENT>(x)))
 BOTH(erf, erf_f32<L>(x), erf_f64<L>(x))
-#undef BOTH

@@ -1,4 +1,4 @@
-// exp, log, tanh, erf and sqrt of floats on machines without AVX-512.
+// exp, tanh, erf, sqrt and the parts of logarithms of floats on machines without AVX-512.
 #if !(defined(__AVX512F__) && defined(__AVX512VL__))
 // e^x: x = n ln2 + r, |r| <= ln2/2; e^r by a polynomial. NaN goes through every step.
 template <int L, bool BELOW, bool ABOVE> INLINE vec<float, L> exp_f32(vec<float, L> x) {
@@ -9,26 +9,14 @@ template <int L, bool BELOW, bool ABOVE> INLINE vec<float, L> exp_f32(vec<float,
   vec<float, L> p = exp_less_one<L>(r) + 1.0f;
   return ABOVE ? scaled<L>(p, n) : scaled_above<L>(p, n, x, -104.0f);
 }
-// log x: x = 2^e m, m in [sqrt(1/2), sqrt(2)); the polynomial is Cephes' logf.
-template <int L> INLINE vec<float, L> log_f32(vec<float, L> x) {
-  vec<int32_t, L> tiny = x < 1.17549435e-38f;
-  vec<float, L> s = pick<L>(tiny, x * 8388608.0f, x);
-  vec<int32_t, L> b = bits_of<L>(s);
-  vec<int32_t, L> e = ((b >> 23) & 0xff) - 126 - (tiny & 23);
-  vec<float, L> m = float_of<L>((b & 0x007fffff) | 0x3f000000);
-  vec<int32_t, L> low = m < 0.707106781186547524f;
-  e = e + low;
-  m = pick<L>(low, m + m, m) - 1.0f;
-  vec<float, L> z = m * m;
-  vec<float, L> p = horner<L>(m, 7.0376836292e-2f, -1.1514610310e-1f, 1.1676998740e-1f, -1.2420140846e-1f, 1.4249322787e-1f,
-                              -1.6668057665e-1f, 2.0000714765e-1f, -2.4999993993e-1f, 3.3333331174e-1f);
-  vec<float, L> f = __builtin_convertvector(e, vec<float, L>);
-  vec<float, L> y = madd<L>(z, -0.5f, madd<L>(p * m, z, f * -2.12194440e-4f));
-  y = madd<L>(f, 0.693359375f, m + y);
+// x = 2^e (1 + t), 1 + t in [3/4, 3/2). Of 0 and infinity e is infinite and t 0, below 0 t is NaN.
+template <int L> INLINE vec<float, L> log_parts(vec<float, L> x, vec<float, L>& e) {
   const float inf = __builtin_inff();
-  y = pick<L>(x == 0.0f, splat<float, L>(-inf), y);
-  y = pick<L>(x == inf, x, y);
-  return pick<L>((x < 0.0f) | (x != x), splat<float, L>(__builtin_nanf("")), y);
+  vec<int32_t, L> tiny = x < 1.17549435e-38f, usual = (x > 0.0f) & (x < inf);
+  vec<int32_t, L> b = bits_of<L>(pick<L>(tiny, x * 8388608.0f, x)), n = (b - 0x3f400000) >> 23;
+  vec<float, L> t = float_of<L>(b - (n << 23)) - 1.0f;
+  e = pick<L>(usual, __builtin_convertvector(n - (tiny & 23), vec<float, L>), pick<L>(x == 0.0f, splat<float, L>(-inf), x));
+  return pick<L>(usual, t, pick<L>(x >= 0.0f, vec<float, L>{}, splat<float, L>(__builtin_nanf(""))));
 }
 // tanh x: an odd polynomial (Cephes' tanhf) near 0, else through e^2x.
 template <int L> INLINE vec<float, L> tanh_f32(vec<float, L> x) {

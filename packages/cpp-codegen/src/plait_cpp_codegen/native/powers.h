@@ -3,17 +3,50 @@ template <int L> __attribute__((noinline, cold)) static void pow_far(const float
   for (int l = 0; l < L; ++l)
     if (!(__builtin_fabsf(x[l]) < __builtin_inff() && __builtin_fabsf(y[l]) < __builtin_inff())) r[l] = __builtin_powf(x[l], y[l]);
 }
-// log2 |x| of floats, in double: |x| = 2^e m, m in [sqrt(1/2), sqrt(2)); the series of artanh in
-// (m - 1) / (m + 1), of which the next term is below 1e-14 of the sum.
-template <int L> INLINE vec<double, L> log2_wide(vec<float, L> x) {
-  typedef vec<int64_t, L> whole;
-  whole b = (whole)convert<double, float, L>(x) & 0x7fffffffffffffff;
-  whole e = (b - 0x3fe6a09e667f3bcd) >> 52;
-  vec<double, L> m = (vec<double, L>)(b - (e << 52));
-  vec<double, L> s = (m - 1.0) / (m + 1.0), z = s * s;
-  vec<double, L> p = horner<L>(z, 2.0 / 15, 2.0 / 13, 2.0 / 11, 2.0 / 9, 2.0 / 7, 2.0 / 5, 2.0 / 3);
-  p = madd<L>(p * z, s, s + s);
-  return madd<L>(p, 1.4426950408889634, convert<double, int32_t, L>(convert<int32_t, int64_t, L>(e)));
+// |x| = 2^n m, m about 0.7 to 1.4, and c near 1 / m, by the first four bits of m: c has so few bits that r = m c - 1 is
+// exact where products are rounded once with what is added to them. log m = log(1 + r) - log c.
+struct NearInverses { double inverse[16], high[16], low[16]; };
+static const NearInverses near_inverses = {
+  {1.375, 1.3125, 1.3125, 1.25, 1.1875, 1.125, 1.125, 1.0625, 1.0, 1.0, 0.96875, 0.90625, 0.84375, 0.8125, 0.78125, 0.71875},
+  {-0.31845373111855224124, -0.2719337154836694026, -0.2719337154836694026, -0.22314355131425145373, -0.1718502569266320279,
+   -0.11778303565643000184, -0.11778303565643000184, -0.060624621816486978787, 0.0, 0.0, 0.031748698314572720847,
+   0.098440072813218648662, 0.16989903679541384918, 0.20763936477828792704, 0.24686007793150110956, 0.33024168687052224413},
+  {1.7625431312172662757e-14, 2.7643769993528700415e-14, 2.7643769993528700415e-14, 4.1697965845271952891e-14,
+   -2.719444164949532387e-14, 4.6547297475984447325e-14, 4.6547297475984447325e-14, 5.2136206391365041336e-14, 0.0, 0.0,
+   7.5803103693751614742e-15, 3.3871241029241413804e-14, -1.6376276414097502878e-14, -4.3425422595242563514e-14,
+   2.468832415601158779e-14, 5.461214448992021793e-14}};
+// By the last four bits of j.
+template <int L> INLINE vec<double, L> one_of_sixteen(const double* table, vec<int64_t, L> j) {
+#if defined(__AVX512F__)
+  if constexpr (L == 8) {
+    vec<double, 8> low, high; memcpy(&low, table, sizeof low); memcpy(&high, table + 8, sizeof high);
+#if defined(__clang__)
+    return __builtin_ia32_vpermi2varpd512(low, (vec<long long, 8>)j, high);
+#else
+    return __builtin_ia32_vpermt2varpd512_mask((vec<long long, 8>)j, low, high, -1);
+#endif
+  } else if constexpr (L < 8) {
+    vec<int64_t, 8> more{}; memcpy(&more, &j, sizeof j);
+    const vec<double, 8> found = one_of_sixteen<8>(table, more);
+    vec<double, L> y; memcpy(&y, &found, sizeof y); return y;
+  } else {
+    vec<int64_t, L / 2> parts[2]; memcpy(parts, &j, sizeof j);
+    const vec<double, L / 2> found[2] = {one_of_sixteen<L / 2>(table, parts[0]), one_of_sixteen<L / 2>(table, parts[1])};
+    vec<double, L> y; memcpy(&y, found, sizeof y); return y;
+  }
+#else
+  return gather<L>(table, [&](int64_t l) { return j[l] & 15; });
+#endif
+}
+#define NEAR_INVERSE_FROM 0x3fe6555555555556
+// log |x| of floats, and of doubles to 2^-37 of it.
+template <int L> INLINE vec<double, L> log_wide(vec<double, L> x) {
+  vec<int64_t, L> b = bits_of<L>(magnitude<L>(x)), n = (b - NEAR_INVERSE_FROM) >> 52, j = (b - NEAR_INVERSE_FROM) >> 48;
+  vec<double, L> r = madd<L>(double_of<L>(b - (n << 52)), one_of_sixteen<L>(near_inverses.inverse, j), -1.0);
+  vec<double, L> p = horner<L>(r, -0.1254760627323801194, 0.14338607423179153652, -0.16666602041742424579, 0.19999928199329711339,
+                               -0.2500000002191948532, 0.33333333357686563554, -0.5);
+  vec<double, L> start = madd<L>(number_of<L>(n), 0.69314718055994530942, one_of_sixteen<L>(near_inverses.high, j));
+  return start + madd<L>(p * r, r, r);
 }
 // 2^t in float, from double: Taylor's series of e^(f ln2), |f| <= 1/2, to 2e-10.
 template <int L> INLINE vec<float, L> exp2_narrow(vec<double, L> t) {
@@ -25,7 +58,7 @@ template <int L> INLINE vec<float, L> exp2_narrow(vec<double, L> t) {
   vec<double, L> p = horner<L>(f, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0);
   return convert<float, double, L>((vec<double, L>)((whole)p + ((whole)shifted << 52)));
 }
-// |x|^y = 2^(y log2 |x|), a register of doubles at a time.
+// |x|^y = 2^(y log |x| / log 2), a register of doubles at a time.
 template <int L> INLINE vec<float, L> pow_positive(vec<float, L> x, vec<float, L> y) {
 #if defined(__AVX512F__)
   constexpr int most = 8;
@@ -39,57 +72,48 @@ template <int L> INLINE vec<float, L> pow_positive(vec<float, L> x, vec<float, L
     memcpy(&x, a, sizeof x);
     return x;
   } else
-    return exp2_narrow<L>(convert<double, float, L>(y) * log2_wide<L>(x));
+    return exp2_narrow<L>(convert<double, float, L>(y) * 1.4426950408889634 * log_wide<L>(convert<double, float, L>(x)));
 }
-// Sums of two doubles, of which the second is what rounding took from the first. They need products
-// that are rounded once, with what is added to them: elsewhere the C library computes powers.
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+// Sums of two doubles, of which the second is what rounding took from the first.
 template <int L> struct Pair { vec<double, L> high, low; };
-template <int L> INLINE Pair<L> ordered_sum(vec<double, L> a, vec<double, L> b) {  // |a| >= |b|, or a is 0
+template <int L> INLINE Pair<L> ordered_sum(vec<double, L> a, vec<double, L> b) {  // |a| >= |b|, or a is a multiple of b's last place
   vec<double, L> high = a + b;
   return {high, b - (high - a)};
 }
-template <int L> INLINE Pair<L> pair_product(Pair<L> a, Pair<L> b) {
-  vec<double, L> high = a.high * b.high, low = madd<L>(a.high, b.high, -high);
-  return ordered_sum<L>(high, madd<L>(a.high, b.low, madd<L>(a.low, b.high, low)));
-}
-// log2 |x| to 2^-64 of it: x = 2^e m, m in [sqrt(1/2), sqrt(2)), log m = 2 artanh s, s = (m - 1) / (m + 1).
-template <int L> INLINE Pair<L> log2_pair(vec<double, L> x) {
+// They need products that are rounded once, with what is added to them: elsewhere the C library computes powers.
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+// log |x| to 2^-62 of it. The sum of n log 2 and -log c is exact, of numbers that are multiples of 2^-43.
+template <int L> INLINE Pair<L> log_pair(vec<double, L> x) {
   vec<double, L> size = magnitude<L>(x);
   vec<int64_t, L> tiny = size < 2.2250738585072014e-308;
   vec<int64_t, L> b = bits_of<L>(choose<L>(tiny, size * 18014398509481984.0, size));
-  vec<double, L> m = double_of<L>((b & 0x000fffffffffffff) | 0x3fe0000000000000);
-  vec<int64_t, L> low = m < 0.70710678118654752440;
-  m = choose<L>(low, m + m, m);
-  vec<double, L> n = number_of<L>(((b >> 52) & 0x7ff) - 1022 - (tiny & 54) + low);
-  vec<double, L> f = m - 1.0, above = m + 1.0, lost = m - (above - 1.0), inverse = 1.0 / above, near = f * inverse;
-  Pair<L> s = {near, madd<L>(-near, lost, madd<L>(-near, above, f)) * inverse};
-  Pair<L> z = pair_product<L>(s, s);
-  // artanh s = s + s z / 3 + s z^2 (1/5 + ...), where what is left out is below 2^-65 of it; the terms of even and of
-  // odd powers are summed side by side.
-  vec<double, L> w = z.high * z.high;
-  vec<double, L> p = horner<L>(w, 1.0 / 23, 1.0 / 19, 1.0 / 15, 1.0 / 11, 1.0 / 7);
-  vec<double, L> q = madd<L>(p, z.high, horner<L>(w, 1.0 / 21, 1.0 / 17, 1.0 / 13, 1.0 / 9, 1.0 / 5));
-  Pair<L> third = {splat<double, L>(3.33333333333333314830e-01), splat<double, L>(1.85037170770859413132e-17)};
-  Pair<L> part = pair_product<L>(z, third);
-  part = ordered_sum<L>(part.high, madd<L>(w, q, part.low));
-  part = pair_product<L>(s, part);
-  Pair<L> sum = ordered_sum<L>(s.high, part.high);
-  sum = ordered_sum<L>(sum.high, sum.low + (part.low + s.low));
-  Pair<L> twice = {splat<double, L>(2.88539008177792677400e+00), splat<double, L>(4.0710547481862066e-17)};  // 2 / ln 2
-  Pair<L> bits = pair_product<L>(sum, twice), whole = ordered_sum<L>(n, bits.high);
-  return ordered_sum<L>(whole.high, whole.low + bits.low);
+  vec<int64_t, L> e = (b - NEAR_INVERSE_FROM) >> 52, j = (b - NEAR_INVERSE_FROM) >> 48;
+  vec<double, L> r = madd<L>(double_of<L>(b - (e << 52)), one_of_sixteen<L>(near_inverses.inverse, j), -1.0);
+  vec<double, L> n = number_of<L>(e - (tiny & 54)), half = -0.5 * r, square = r * half, w = r * r;
+  vec<double, L> p = horner<L>(w, 0.077422490796574579788, 0.09090773433656635183, 0.11111111272208247854, 0.14285714285636225271,
+                               0.20000000000000010589, 0.33333333333333333333);
+  vec<double, L> q = horner<L>(w, -0.083868400911833405721, -0.099998546596570252198, -0.12500000172595212356, -0.16666666666583034986,
+                               -0.25000000000000011345);
+  Pair<L> start = ordered_sum<L>(madd<L>(n, 0.69314718055989033019, one_of_sixteen<L>(near_inverses.high, j)), r);
+  Pair<L> sum = ordered_sum<L>(start.high, square);
+  vec<double, L> rest = madd<L>(n, 5.4979230187083711747e-14, one_of_sixteen<L>(near_inverses.low, j)) + start.low;
+  rest = madd<L>(madd<L>(q, r, p), w * r, rest + (madd<L>(half, r, -square) + sum.low));
+  return ordered_sum<L>(sum.high, rest);
 }
+// e^(y log |x|), where the exponent is a sum of two, limited to where results overflow and vanish.
 template <int L> INLINE vec<double, L> pow_positive(vec<double, L> x, vec<double, L> y) {
-  Pair<L> bits = log2_pair<L>(x);
-  vec<double, L> high = y * bits.high, low = madd<L>(y, bits.low, madd<L>(y, bits.high, -high));
-  vec<int64_t, L> over = high > 1025.0, under = high < -1080.0;
-  high = choose<L>(over, splat<double, L>(1025.0), choose<L>(under, splat<double, L>(-1080.0), high));
+  Pair<L> log = log_pair<L>(x);
+  vec<double, L> high = y * log.high, low = madd<L>(y, log.low, madd<L>(y, log.high, -high));
+  vec<int64_t, L> over = high > 710.0, under = high < -746.0;
+  high = choose<L>(over, splat<double, L>(710.0), choose<L>(under, splat<double, L>(-746.0), high));
   low = choose<L>(over | under, splat<double, L>(0.0), low);
-  vec<double, L> n = nearest<L>(high), r = ((high - n) + low) * 0.693147180559945309417;
+  vec<double, L> n = nearest<L>(high, 1.44269504088896340736);
+  vec<double, L> r = madd<L>(n, -1.90821492927058770002e-10, madd<L>(n, -6.93147180369123816490e-01, high)) + low;
   return scaled<L>(exp_remainder<L>(r, r) + 1.0, n);
 }
 #define OWN_POWERS 1
+#else
+template <int L> INLINE Pair<L> log_pair(vec<double, L> x) { return {log_f64<L>(x), vec<double, L>{}}; }
 #endif
 // The same with signs, and where nothing is positive; what is not finite is the C library's.
 template <int L> INLINE vec<double, L> pow_f64(vec<double, L> x, vec<double, L> y) {

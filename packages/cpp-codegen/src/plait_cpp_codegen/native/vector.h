@@ -79,11 +79,19 @@ template <class V> INLINE V opaque(V x) {
   return x;
 }
 // GCC takes some conversions lane by lane: of floats to and from less than 32 bits, and without
-// AVX-512 those of integers to and from a quarter of their bits. They are made in two steps.
+// AVX-512 those of integers to and from a quarter of their bits. They are made in two steps. Integers of 16 bits it takes
+// to and from registers of 64 bytes by halves.
 // Floats become narrow integers so in single lanes too: C++ says nothing of those that do not fit.
 template <class R, class T, int L> INLINE vec<R, L> convert(vec<T, L> x) {
   constexpr bool to_float = (R)0.5 != (R)0, from_float = (T)0.5 != (T)0;
   constexpr bool quarter = sizeof(R) >= 4 * sizeof(T) || sizeof(T) >= 4 * sizeof(R);
+#if defined(__GNUC__) && !defined(__clang__) && defined(__AVX512BW__)
+  constexpr bool words = !from_float && !to_float && L == 16, is_signed = T(-1) < T(0);
+  if constexpr (words && sizeof(T) == 2 && sizeof(R) == 4 && is_signed) return (vec<R, L>)__builtin_ia32_pmovsxwd512_mask((vec<int16_t, L>)x, vec<int32_t, L>{}, -1);
+  else if constexpr (words && sizeof(T) == 2 && sizeof(R) == 4) return (vec<R, L>)__builtin_ia32_pmovzxwd512_mask((vec<int16_t, L>)x, vec<int32_t, L>{}, -1);
+  else if constexpr (words && sizeof(T) == 4 && sizeof(R) == 2) return (vec<R, L>)__builtin_ia32_pmovdw512_mask((vec<int32_t, L>)x, vec<int16_t, L>{}, -1);
+  else
+#endif
   if constexpr ((L > 1 && to_float && sizeof(T) < 4) || (from_float && sizeof(R) < 4))
     return convert<R, int32_t, L>(convert<int32_t, T, L>(x));
   else if constexpr (L > 1 && quarter && WIDE && L * (sizeof(R) > sizeof(T) ? sizeof(R) : sizeof(T)) <= 64) return __builtin_convertvector(opaque(x), vec<R, L>);
