@@ -47,7 +47,7 @@ def test_who_may_write_to_inputs() -> None:
     assert writes_inputs(graph(CPU, CPU), by_device, options)
     assert writes_inputs(graph(CPU), Target.PYTHON, options)
     assert writes_inputs(graph(FIRST, FIRST), by_device, options)
-    assert not writes_inputs(graph(FIRST, CPU), by_device, options)
+    assert writes_inputs(graph(FIRST, CPU), by_device, options)
     assert not writes_inputs(graph(FIRST, SECOND), by_device, options)
     assert not writes_inputs(graph(FIRST), Target.PYTHON, options)
     assert not writes_inputs(graph(CPU), Target.TRITON, options)
