@@ -105,7 +105,7 @@ def test_programs_are_run_on_tensors_of_their_own_shapes(loops) -> None:
     assert [(64, 64), (64, 48)] in seen
 
 
-def test_groups_of_rows_are_timed_equally_large_and_floats_of_8_bits_drawn(loops) -> None:
+def test_groups_are_timed_equally_large_and_floats_of_8_bits_drawn(loops) -> None:
     grouped = parse_graph("""\
 graph main()
   input x: bf16[64, 48] on cpu
@@ -118,7 +118,9 @@ graph main()
     call new aten::_grouped_mm(x, w.view([4, 48, 32], [1536, 1, 48], 0), ends, None, None)
   define z: bf16[64, 32] on cpu # from [["z"], []]
     call new aten::_scaled_mm(a, b.view([48, 32], [1, 48], 0), s, s, None, None, dtype.bf16, False)
-  return y, z
+  define g: bf16[4, 48, 48] on cpu # from [["g"], []]
+    call new aten::_grouped_mm(x.view([48, 64], [1, 48], 0), x, ends, None, None)
+  return y, z, g
 """)
     seen = []
 
@@ -127,7 +129,7 @@ graph main()
         return {name: [0.002] * 7 for name in runs}
 
     found = choose_products(grouped, GPU, unbuilt, times, "key")
-    assert [each.names for each in found] == [("y",), ("z",)]
+    assert [each.names for each in found] == [("y",), ("z",), ("g",)]
     ends = [each.tolist() for tensors in seen for each in tensors if each.dtype is torch.int32]
     assert ends
     assert all(each == [16, 32, 48, 64] for each in ends)

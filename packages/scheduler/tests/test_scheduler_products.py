@@ -160,6 +160,38 @@ CASES = {
         ),
         1,
     ),
+    "columns in groups": (
+        lambda a, b, ends: torch._grouped_mm(a, b.t(), ends).relu(),
+        (
+            draw(4, 32, 48, kind="bf16"),
+            draw(64, 48, kind="bf16", seed=1),
+            torch.tensor([7, 7, 40, 64], dtype=torch.int32),
+        ),
+        1,
+    ),
+    "terms in groups": (
+        lambda a, b, ends: torch._grouped_mm(a.t(), b, ends) * 2,
+        (
+            draw(64, 48, kind="bf16"),
+            draw(64, 32, kind="bf16", seed=1),
+            torch.tensor([7, 7, 40, 60], dtype=torch.int32),
+        ),
+        1,
+    ),
+    "terms in groups, a factor that is computed": (
+        lambda a, b, ends: torch._grouped_mm(a.t().relu(), b, ends),
+        (
+            draw(64, 48, kind="bf16"),
+            draw(64, 32, kind="bf16", seed=1),
+            torch.tensor([7, 7, 40, 60], dtype=torch.int32),
+        ),
+        1,
+    ),
+    "groups that are batches": (
+        lambda a, b: torch._grouped_mm(a, b.transpose(1, 2)).relu(),
+        (draw(4, 40, 48, kind="bf16"), draw(4, 32, 48, kind="bf16", seed=1)),
+        1,
+    ),
     "convolution": (
         lambda x, w, b: F.relu(F.conv2d(x, w, b, stride=2, padding=1)),
         (IMAGE, draw(32, 16, 3, 3, seed=1).contiguous(**LAST), draw(32, seed=2)),

@@ -169,14 +169,17 @@ def test_results_are_compared_where_a_kernel_writes_them_alone() -> None:
             results.check(lambda: None)  # what it leaves is zeros
 
 
-def test_groups_of_rows_are_equally_large_where_their_product_is_timed(
-    tmp_path, monkeypatch
-) -> None:
-    left, right = (torch.randn(size, dtype=torch.bfloat16) for size in ((64, 48), (4, 32, 48)))
-    found = program_of(
-        lambda x, w, ends: torch._grouped_mm(x, w.transpose(1, 2), ends),
-        *(left, right, torch.zeros(4, dtype=torch.int32)),
-    )
+GROUPED = {
+    "rows": (lambda x, w, ends: torch._grouped_mm(x, w.transpose(1, 2), ends), (4, 32, 48)),
+    "terms": (lambda x, w, ends: torch._grouped_mm(x.t(), w, ends), (64, 32)),
+}
+
+
+@pytest.mark.parametrize("of", GROUPED)
+def test_groups_are_equally_large_where_their_product_is_timed(of, tmp_path, monkeypatch) -> None:
+    function, other = GROUPED[of]
+    left, right = (torch.randn(size, dtype=torch.bfloat16) for size in ((64, 48), other))
+    found = program_of(function, left, right, torch.zeros(4, dtype=torch.int32))
     text = print_program(found)
     here = parse_program(text if DEVICE == "cuda" else text.replace("on cuda:0", "on cpu"))
     ends = []

@@ -16,7 +16,16 @@ from triton_attention import Case, kernel_of
 from triton_checks import pointwise
 from triton_combined import COMPILED as COMBINED
 from triton_mixtures import gradient_kernels
-from triton_products import grouped, product, scaled, swiglu, weight_of_bytes, with_bias_and_gelu
+from triton_products import (
+    grouped,
+    grouped_columns,
+    grouped_terms,
+    product,
+    scaled,
+    swiglu,
+    weight_of_bytes,
+    with_bias_and_gelu,
+)
 from triton_registers import unset_registers
 
 from plait_ir_lowering import OPS, DType, Load, Op, TypeRule, Var
@@ -124,6 +133,16 @@ FORMS: dict[str, tuple[Kernel, Tile]] = {
     "product of groups described": (
         grouped(8192, 4096, 2048, 8),
         replace(_SQUARE, programs=132, described=True),
+    ),
+    "product of groups of columns": (grouped_columns(4096, 8192, 2048, 8), _SQUARE),
+    "product of groups of terms": (grouped_terms(1024, 4096, 8192, 8), _WIDE),
+    "product of groups of terms shared out": (
+        grouped_terms(1024, 4096, 8192, 8),
+        replace(_SQUARE, programs=132),
+    ),
+    "product of groups of terms described": (
+        grouped_terms(1024, 4096, 8192, 8),
+        replace(_WIDE, described=True),
     ),
     "product of floats of 8 bits": (
         scaled(8192, 8192, 8192),

@@ -9,7 +9,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from plait_ir_lowering import lower
-from plait_scheduler import Kernel, Program, SchedulerOptions, parse_kernel, plan
+from plait_scheduler import (
+    Kernel,
+    Program,
+    SchedulerOptions,
+    parse_kernel,
+    plan,
+    print_kernel,
+)
 
 GELU = "mul(mul($0, f32(0.5)), add(f32(1.0), erf(mul($0, f32(0.7071067811865476)))))"
 
@@ -112,6 +119,46 @@ p2: read i32[{groups}], p3: write f32[{rows}, {columns}])
     outer t0 = to({count}, i64)
     reduce t1 = sum mul(to(p0[i0, r0], f32), to(p1[%t0, i1, r0], f32))
     outer store p3[i0, i1] = %t1
+""")
+
+
+def grouped_columns(rows: int, columns: int, terms: int, groups: int) -> Kernel:
+    """As `grouped`, of columns in groups."""
+    text = print_kernel(grouped(columns, rows, terms, groups))
+    for was, other in (
+        (f"i0: {columns}, i1: {rows}", f"i1: {rows}, i0: {columns}"),
+        (f"write f32[{columns}, {rows}]", f"write f32[{rows}, {columns}]"),
+        ("store p3[i0, i1]", "store p3[i1, i0]"),
+    ):
+        assert was in text
+        text = text.replace(was, other)
+    return parse_kernel(text)
+
+
+def grouped_terms(
+    rows: int, columns: int, terms: int, groups: int, *, turned: str = "left"
+) -> Kernel:
+    """Terms in groups, each of which has a result of its own: gradients of the groups' matrices.
+
+    `turned` names the factors whose elements lie along their columns.
+    """
+    ends = [f"to(le(p2[{n}], to(index(r0), i32)), i32)" for n in range(groups)]
+    count = ends[0]
+    for each in ends[1:]:
+        count = f"add({count}, {each})"
+
+    def given(name: str, first: int, second: int) -> str:
+        stride = f"1, {first}" if name in turned else f"{second}, 1"
+        return f"bf16[{first}, {second}] stride [{stride}] offset 0"
+
+    return parse_kernel(f"""\
+kernel grouped(p0: read {given("left", rows, terms)}, p1: read {given("right", terms, columns)}, \
+p2: read i32[{groups}], p3: write f32[{groups}, {rows}, {columns}])
+  for i0: {groups}, i1: {rows}, i2: {columns} inner r0: {terms}
+      $0 = eq({count}, to(index(i0), i32))
+    reduce t0 = sum mul(to(masked($0, p0[i1, r0], bf16(0.0)), f32), \
+to(masked($0, p1[r0, i2], bf16(0.0)), f32))
+    outer store p3[i0, i1, i2] = %t0
 """)
 
 

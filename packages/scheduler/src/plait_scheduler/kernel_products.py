@@ -37,14 +37,14 @@ from plait_ir_lowering import (
     Value,
     Var,
     as_index,
-    atoms,
     rewrite,
 )
 from plait_scheduler.convolutions import CONVOLUTION, is_of_points, obstacle_of, terms_of
 from plait_scheduler.cut_products import Padded, cut, parts_read
 from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.domains import Substitution, at_position, move
-from plait_scheduler.grouped_products import GROUPED, MOST_GROUPS, group_of
+from plait_scheduler.grouped_products import GROUPED, factors_of
+from plait_scheduler.grouped_products import obstacle_of as obstacle_of_groups
 from plait_scheduler.nodes import final_reads, reads_of
 from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.prune import prune
@@ -262,9 +262,9 @@ class _Maker:
         elif body.op == GROUPED:
             along = Var("r0", self._layout(left).size[-1])
             terms = (along,)
-            factors = (
-                self._element(left, [place[0], along.expr]),
-                self._of_group(body, [place[0], along.expr, place[1]]),
+            ranks = [len(self._layout(each).size) for each in (left, right)]
+            factors = factors_of(
+                body, ranks, place, along.expr, self._group_count(body), self._element
             )
         else:
             along = Var("r0", self._layout(left).size[-1])
@@ -312,33 +312,12 @@ class _Maker:
             return self._obstacle_of_scales(body, buffer)
         if body.op != GROUPED:
             return None
-        if [len(each.size) for each in layouts] != [2, 3] or body.args[3] is not None:
-            return "its groups are no rows of a matrix"
-        count = layouts[1].size[0]
-        if not count.is_constant or not 0 < count.as_int() <= MOST_GROUPS:
-            return "it has too many groups, or none"
-        return None
+        ends = body.args[2]
+        return obstacle_of_groups(body, self._layout(ends) if isinstance(ends, TensorRef) else None)
 
-    def _of_group(self, body: ExternCall, place: Sequence[IndexExpr]) -> Load | None:
-        """The element at a term and a column, of the matrix of a row's group."""
-        row, term, column = place
-        _, right = self._factors(body)
-        group = Var("group", self._layout(right).size[0])
-        count = group.extent.as_int()
-        found = self._element(right, [group.expr, term, column])
-        if found is None or count == 1:
-            return found
-        ends = [self._element(body.args[2], [as_index(n)]) for n in range(count - 1)]
-        axes = [n for n, at in enumerate(found.index) if at is group.expr]
-        others = [at for at in found.index if at is not group.expr]
-        if len(axes) != 1 or any(group in atoms(at) for at in others):
-            return None
-        known = [each for each in ends if each is not None and each.dtype is DType.i32]
-        if len(known) < len(ends):
-            return None
-        index: list[IndexExpr | Value] = [*found.index]
-        index[axes[0]] = group_of(known, row)
-        return Load(found.buffer, index, found.dtype)
+    def _group_count(self, body: ExternCall) -> int:
+        ends = body.args[2]
+        return self._layout(ends).size[0].as_int() if isinstance(ends, TensorRef) else 0
 
     def _obstacle_of_scales(self, body: ExternCall, buffer: Buffer) -> str | None:
         """Why a scaled product is no sum times numbers of its rows and columns, of one each or of

@@ -187,6 +187,16 @@ def rows_of_group(ends, block, rows, count: tl.constexpr, padded: tl.constexpr, 
 
 
 @triton.jit
+def terms_of_group(ends, group, terms):
+    """The first term of a group and the one behind it: groups end where `ends` tells, and begin
+    where the one before ends."""
+    start = tl.load(ends + group - 1, group > 0, 0).to(tl.int32)
+    end = tl.load(ends + group).to(tl.int32)
+    start = tl.minimum(tl.maximum(start, 0), terms)
+    return start, tl.minimum(tl.maximum(end, 0), terms)
+
+
+@triton.jit
 def fast_reciprocal(x):
     """Within 1 ulp; 0 instead of subnormal numbers."""
     return tl.inline_asm_elementwise(

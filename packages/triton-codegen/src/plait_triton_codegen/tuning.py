@@ -163,14 +163,15 @@ def tuned_on_device(
 
 
 def _fill_groups(kernel: Kernel, tensors: Sequence[torch.Tensor]) -> None:
-    """Let the groups of rows that a product has be equally large."""
+    """Let the groups of rows, or of terms, that a product has be equally large."""
     found = product_of(kernel)
-    if found is None or found.groups is None:
+    groups = None if found is None else found.groups or found.term_groups
+    if found is None or groups is None:
         return
-    (rows,), groups = found.rows, found.groups
+    (var,) = found.rows if found.groups is not None else found.inner
     place = [param.name for param in kernel.params].index(groups.ends)
     for number in range(groups.count):
-        tensors[place][number] = (number + 1) * rows.extent.as_int() // groups.count
+        tensors[place][number] = (number + 1) * var.extent.as_int() // groups.count
 
 
 _SHARE = 2e-2

@@ -40,9 +40,10 @@ class Matrix:
     lines_of_group: int = 0
     """Of columns that each group of rows has its own of, how many lines a group has; else 0."""
 
-    def made(self, lines: str, terms: str) -> str:
-        """A descriptor for blocks of so many lines and terms, the contiguous ones last."""
-        sizes, block = [self.lines, self.terms], [lines, terms]
+    def made(self, lines: str, terms: str, behind: str | None = None) -> str:
+        """A descriptor for blocks of so many lines and terms, the contiguous ones last; of the
+        terms before `behind`, where not of all."""
+        sizes, block = [str(self.lines), behind or str(self.terms)], [lines, terms]
         if not self.along_terms:
             sizes.reverse()
             block.reverse()
@@ -59,7 +60,7 @@ class Matrix:
 
 def are_plain(found: Product, params: Sequence[Param], aligned: Collection[str]) -> bool:
     """Whether all factors are plain matrices, of parameters that begin at multiples of 16 bytes."""
-    if found.batches:
+    if found.batches and found.term_groups is None:
         return False
     group = None if found.groups is None else found.groups.var
     by_name = {param.name: param for param in params if param.name in aligned}
@@ -70,9 +71,15 @@ def are_plain(found: Product, params: Sequence[Param], aligned: Collection[str])
         lines, places = flat_variable("x", side)
         terms, others = flat_variable("k", found.inner)
         moved = moved_values([*values], places | others)
-        if any(matrix_of(each, by_name, lines, terms, group) is None for each in moved.values()):
+        matrices = [matrix_of(each, by_name, lines, terms, group) for each in moved.values()]
+        if not all(each is not None and begins_well(each, found) for each in matrices):
             return False
     return True
+
+
+def begins_well(matrix: Matrix, found: Product) -> bool:
+    """Whether all blocks of a matrix begin at multiples of 16 bytes: groups of terms, anywhere."""
+    return found.term_groups is None or not matrix.along_terms
 
 
 def matrix_of(

@@ -85,8 +85,11 @@ def product_tiles(
     made = (*alone, *shared_out)
     if not described or (found.dtype is DType.f32 and not tf32):
         return made
+    if found.term_groups is not None:  # of which each has descriptors of its own
+        made = alone
     large = [tile for tile in made if tile.xblock * tile.rblock >= _LARGE]
-    return (*made, *dict.fromkeys(replace(tile, described=True) for tile in large))
+    described_tiles = (replace(tile, described=True) for tile in large)
+    return (*alone, *shared_out, *dict.fromkeys(described_tiles))
 
 
 def _one_block_each(found: Product, tf32: bool, shared: int) -> tuple[Tile, ...]:
