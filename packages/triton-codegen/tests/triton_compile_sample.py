@@ -22,6 +22,7 @@ from triton_products import (
     grouped_terms,
     product,
     scaled,
+    scaled_in_blocks,
     swiglu,
     weight_of_bytes,
     with_bias_and_gelu,
@@ -108,6 +109,10 @@ FORMS: dict[str, tuple[Kernel, Tile]] = {
         replace(_SQUARE, programs=132),
     ),
     "product of tails shared out": (product(8192, 50257, 768), replace(_SQUARE, programs=132)),
+    "product of tails described": (
+        product(8192, 50257, 768, turned="right"),
+        replace(_WIDE, programs=132, described=True),
+    ),
     "product described": (product(8192, 2048, 8192), replace(_WIDE, described=True)),
     "product turned described": (
         product(8192, 768, 2048, turned="left"),
@@ -151,6 +156,18 @@ FORMS: dict[str, tuple[Kernel, Tile]] = {
     "product of floats of 8 bits described": (
         scaled(8192, 8192, 8192),
         Tile(256, 128, 8, False, 3, 128, programs=132, described=True),
+    ),
+    "product of floats of 8 bits in blocks": (
+        scaled_in_blocks(8192, 8192, 8192),
+        Tile(128, 128, 8, False, 3, 128),
+    ),
+    "product of floats of 8 bits in blocks described": (
+        scaled_in_blocks(8192, 8192, 8192),
+        Tile(128, 128, 8, False, 3, 128, programs=132, described=True),
+    ),
+    "product of floats of 8 bits to such": (
+        scaled(8192, 8192, 8192, out="f8e4m3fn"),
+        Tile(256, 128, 8, False, 3, 128, programs=132),
     ),
     "product of floats of 8 bits as f16": (
         scaled(8192, 8192, 8192, "f8e4m3fn f8e5m2", "f32"),

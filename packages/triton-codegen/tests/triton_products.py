@@ -12,6 +12,7 @@ from plait_ir_lowering import lower
 from plait_scheduler import (
     Kernel,
     Program,
+    Schedule,
     SchedulerOptions,
     parse_kernel,
     plan,
@@ -106,6 +107,24 @@ p2: read f32[{rows}], p3: read f32[{columns}], p4: write {out}[{rows}, {columns}
 """)
 
 
+def scaled_in_blocks(
+    rows: int, columns: int, terms: int, dtypes: str = "f8e4m3fn", out: str = "bf16"
+) -> Kernel:
+    """Floats of 8 bits with a scale for 128 terms of a row, and for those of 128 columns."""
+    left, right = (dtypes.split() * 2)[:2]
+    blocks, wide = -(-terms // 128), -(-columns // 128)
+    value = "%t0" if out == "f32" else f"to(%t0, {out})"
+    return parse_kernel(f"""\
+kernel scaled(p0: read {left}[{rows}, {terms}], p1: read {right}[{columns}, {terms}], \
+p2: read f32[{rows}, {blocks}] stride [1, {rows}] offset 0, p3: read f32[{wide}, {blocks}], \
+p4: write {out}[{rows}, {columns}])
+  for i0: {rows}, i1: {columns} inner r0: {terms}
+    reduce t0 = sum mul(mul(to(p0[i0, r0], f32), p2[i0, r0 // 128]), \
+mul(to(p1[i1, r0], f32), p3[i1 // 128, r0 // 128]))
+    outer store p4[i0, i1] = {value}
+""")
+
+
 def grouped(rows: int, columns: int, terms: int, groups: int) -> Kernel:
     """Rows in groups, each of which a matrix of its own multiplies; `p2` tells where they end."""
     ends = [f"to(le(p2[{n}], to(index(i0), i32)), i32)" for n in range(groups - 1)]
@@ -177,13 +196,18 @@ p2: read bf16[{columns}], p3: write bf16[{rows}, {columns}])
 def program_of(function, *inputs: torch.Tensor, products: str = "*") -> Program:
     """The program of a function for a GPU, with its products as kernels; symbolic where sizes of
     the inputs are."""
+    return schedule_of(function, *inputs, products=products).program
+
+
+def schedule_of(function, *inputs: torch.Tensor, products: str = "*") -> Schedule:
+    """The same with the scheduler's decisions."""
     with FakeTensorMode(allow_non_fake_inputs=True):
         fakes = [
             torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="cuda:0") for x in inputs
         ]
         traced = make_fx(lambda *given: _in_tuple(function(*given)))(*fakes)
     options = replace(SchedulerOptions.for_gpu(), kernel_products=products)
-    return plan(lower(traced), options=options).program
+    return plan(lower(traced), options=options)
 
 
 def _in_tuple(result) -> tuple[torch.Tensor, ...]:

@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
+from plait_triton_codegen.device_bytes import to_f8e4m3fn, to_f8e5m2  # noqa: F401
 from plait_triton_codegen.device_sorts import (  # noqa: F401
     least_of_pairs,
     least_of_rows,

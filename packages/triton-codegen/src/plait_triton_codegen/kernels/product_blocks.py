@@ -16,7 +16,8 @@ from dataclasses import replace
 from plait_ir_lowering import DType, IndexExpr, Var, product
 from plait_scheduler import Store
 from plait_triton_codegen.kernels.chips import Chip
-from plait_triton_codegen.kernels.products import BYTES, Product
+from plait_triton_codegen.kernels.literals import BYTES
+from plait_triton_codegen.kernels.products import Product
 from plait_triton_codegen.kernels.tiles import FULL_GRID, Tile, power_of_two
 
 LEAST_BLOCK = 16
@@ -48,6 +49,8 @@ _NARROW = (
 """For factors of 16 bits and integers of 8, from the most work for a program to the least."""
 _NARROWEST = tuple(tile for tile in _NARROW if tile.rblock < 256)
 """For floats of 8 bits, whose sums are in registers twice: as f32 and as tensor cores add them."""
+_SCALED = tuple(tile for tile in _NARROWEST if tile.xblock * tile.rblock <= _LARGE)
+"""For those with scales of blocks of terms: what these give is in registers beside the sums."""
 _TF32 = (
     Tile(128, 128, 8, False, 3, 32),
     Tile(64, 128, 4, False, 3, 32),
@@ -99,7 +102,7 @@ def _one_block_each(found: Product, tf32: bool, shared: int) -> tuple[Tile, ...]
 
 def _table(found: Product, tf32: bool) -> tuple[Tile, ...]:
     if found.dtype in BYTES:
-        return _NARROWEST
+        return _SCALED if found.scaled_terms else _NARROWEST
     return _NARROW if found.dtype.itemsize <= 2 else _TF32 if tf32 else _WIDE
 
 
@@ -131,6 +134,8 @@ def _fitted(found: Product, tile: Tile, shared: int) -> Tile:
         rblock=_cut(max(tile.rblock // sums, LEAST_BLOCK), _count(found.columns), LEAST_BLOCK),
         kblock=_cut(terms, _count(found.inner), max(least, LEAST_BLOCK)),
     )
+    while made.kblock > least and found.scaled_terms % made.kblock:
+        made = replace(made, kblock=made.kblock // 2)
     while _stored_bytes(found, made) > shared and made.rblock > LEAST_BLOCK:
         made = replace(made, rblock=made.rblock // 2)
     made = _with_fewer_stages(found, made, shared)

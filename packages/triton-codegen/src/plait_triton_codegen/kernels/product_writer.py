@@ -31,9 +31,10 @@ from plait_ir_lowering import (
 from plait_scheduler import Domain, Kernel, Let, Statement, Store
 from plait_triton_codegen.kernels.attention_scores import unconditional, varies
 from plait_triton_codegen.kernels.descriptors import Matrix, begins_well, matrix_of
+from plait_triton_codegen.kernels.literals import BYTES
 from plait_triton_codegen.kernels.operations import TRITON_DTYPES
 from plait_triton_codegen.kernels.product_blocks import product_grid
-from plait_triton_codegen.kernels.products import BYTES, Product, Sum
+from plait_triton_codegen.kernels.products import Product, Sum
 from plait_triton_codegen.kernels.source import BlocksText
 from plait_triton_codegen.kernels.space import (
     FlatKernel,
@@ -102,12 +103,17 @@ class ProductWriter:
     left: _Side = field(init=False)
     right: _Side = field(init=False)
     finish: ValueWriter = field(init=False)
+    scales: ValueWriter = field(init=False)
+    """Of what a turn multiplies, at the turn's first term."""
+    scaled: dict[Value, Value] = field(init=False)
+    """Each scale as the kernel has it with the same over the variables of blocks."""
     lines: list[str] = field(default_factory=list)
     edges: tuple[str, str] = field(init=False)
     """What the kernel calls a block's first row and the one behind its group; or its first term."""
 
     def __post_init__(self) -> None:
         kernel, found = self.kernel, self.found
+        assert found.scaled_terms % self.tile.kblock == 0, "a turn's terms have different scales"
         taken = taken_names(kernel) | {"XBLOCK", "RBLOCK", "KBLOCK", "errors"}
         taken |= {var.name for var in (*kernel.outer, *kernel.inner)}
         taken |= set() if found.groups is None else {found.groups.var.name}
@@ -120,10 +126,14 @@ class ProductWriter:
         lefts = moved_values([each.left for each in found.sums], rows | left_terms)
         rights = moved_values([each.right for each in found.sums], columns | right_terms)
         finish = [_moved_statement(each, rows | columns) for each in found.finish]
+        start, turns = flat_variable(self.names["start"], found.inner)
+        scales = [scale for each in found.sums for scale in each.scales]
+        self.scaled = moved_values(scales, rows | columns | turns)
         flats = [
             self._flat(x, along, _named(lefts)),
             self._flat(r, down, _named(rights)),
             self._flat(x, r, finish),
+            self._flat(x, r, _named(self.scaled)),
         ]
         wide = any(needs_64_bits(flat) for flat in flats)
         masks = {
@@ -143,13 +153,14 @@ class ProductWriter:
                 checked=checked,
                 blocks=blocks,
                 is_factor=blocks is not _SUMS,
+                looped=start,
             )
-            for flat, blocks in zip(flats, (_LEFT, _RIGHT, _SUMS), strict=True)
+            for flat, blocks in zip(flats, (_LEFT, _RIGHT, _SUMS, _SUMS), strict=True)
         ]
         row, column = self.names["row"], self.names["column"]
         self.left = _Side(writers[0], lefts, "[None, :]", "left", row, "XBLOCK")
         self.right = _Side(writers[1], rights, "[:, None]", "right", column, "RBLOCK")
-        self.finish = writers[2]
+        self.finish, self.scales = writers[2:]
 
     def text(self) -> BlocksText:
         """The body of the kernel's function."""
@@ -164,7 +175,7 @@ class ProductWriter:
             self._hoist(side)
         self._loop()
         self._finish()
-        sides = (self.left.writer, self.right.writer, self.finish)
+        sides = (self.left.writer, self.right.writer, self.scales, self.finish)
         head = [*self._points(), *(line for writer in sides for line in writer.prologue)]
         lines = [f"    {line}" for line in head] + (described if by_block else []) + self.lines
         if self.tile.programs:
@@ -332,21 +343,32 @@ class ProductWriter:
                 self._flush(writer, 2)
                 blocks[value] = fresh(side.name, self.taken)
                 self._add(f"{blocks[value]} = {text}", depth=2)
+        self.scales.inside = {}
         for each in self.found.sums:
-            text = self._product(each, blocks[each.left], blocks[each.right])
+            pair = blocks[each.left], blocks[each.right]
+            sums = "tl.zeros([XBLOCK, RBLOCK], tl.float32)" if each.scales else each.name
+            text = self._product(each, *pair, sums)
+            if each.scales:
+                text = f"{each.name} + {' * '.join([text, *self._scales(each)])}"
             self._add(f"{each.name} = {text}", depth=2)
 
-    def _product(self, each: Sum, left: str, right: str) -> str:
-        """A sum with what a turn adds to it."""
+    def _scales(self, each: Sum) -> list[str]:
+        """The scales of what a turn multiplies, which are the same for its terms."""
+        texts = [self.scales.write(self.scaled[scale]).grouped() for scale in each.scales]
+        self._flush(self.scales, 2)
+        return texts
+
+    def _product(self, each: Sum, left: str, right: str, sums: str) -> str:
+        """Sums with what a turn adds to them."""
         if each.dtype is DType.i32:
-            return f"tl.dot({left}, {right}, {each.name}, out_dtype=tl.int32)"
+            return f"tl.dot({left}, {right}, {sums}, out_dtype=tl.int32)"
         if each.left.dtype in BYTES:
             if not self.exact:
                 most = min(_IMPRECISE_TERMS, self.tile.kblock)
-                return f"device.dot_of_bytes({left}, {right}, {each.name}, {most})"
+                return f"device.dot_of_bytes({left}, {right}, {sums}, {most})"
             left, right = f"{left}.to(tl.float16)", f"{right}.to(tl.float16)"
         tf32 = each.left.dtype is DType.f32 and self.options.tf32
-        return f'device.dot({left}, {right}, {each.name}, "{"tf32" if tf32 else "ieee"}")'
+        return f'device.dot({left}, {right}, {sums}, "{"tf32" if tf32 else "ieee"}")'
 
     def _read(self, side: _Side, value: Value) -> str | None:
         """A factor that a descriptor reads as a whole block, 0 behind the ends."""

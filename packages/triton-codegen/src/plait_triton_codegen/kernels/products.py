@@ -33,6 +33,8 @@ from plait_scheduler import (
     without_groups,
     without_term_groups,
 )
+from plait_triton_codegen.kernels.literals import BYTES
+from plait_triton_codegen.kernels.scaled_terms import scaled_terms, without_scale
 
 _Found = TypeVar("_Found", Groups, TermGroups)
 
@@ -40,9 +42,8 @@ MOST_SUMS = 2
 """Of more products of the same rows, sums would not fit in registers."""
 _LEAST_ROWS, _LEAST_COLUMNS, _LEAST_TERMS = 2, 16, 16
 """Less leaves most of what tensor cores multiply empty."""
-BYTES = (DType.f8e4m3fn, DType.f8e5m2)
-"""Floats of 8 bits, which f16 and bf16 hold exactly."""
 _NARROW = (DType.f16, DType.bf16, *BYTES)
+"""Floats of 8 bits are such that f16 and bf16 hold them exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ class Sum:
     right: Value
     dtype: DType
     """Of the sum: f32 or i32."""
+    scales: tuple[Value, ...] = ()
+    """What products are multiplied by, in f32: for a row or a column, and blocks of terms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,8 @@ class Product:
     """Of rows, where these have matrices of their own, that right factors are read of."""
     term_groups: TermGroups | None = None
     """Of terms, where each batch sums up those of its group alone."""
+    scaled_terms: int = 0
+    """Neighbouring terms of which all have the same scales, where products have some; else 0."""
 
     @property
     def dtype(self) -> DType:
@@ -104,7 +109,7 @@ def product_of(kernel: Kernel) -> Product | None:
         rows, columns = columns, rows
     sums: list[Sum] = []
     for reduce in reduces:
-        made = _sum(reduce, frozenset(rows), frozenset(columns))
+        made = _sum(reduce, frozenset(rows), frozenset(columns), kernel.inner)
         if made is None:
             return None
         sums.append(made)
@@ -115,8 +120,18 @@ def product_of(kernel: Kernel) -> Product | None:
         return None
     if term_groups is not None and not _are_of_batches(term_groups, batches, kernel.inner):
         return None
-    sides = batches, rows, columns
-    return Product(*sides, kernel.inner, tuple(sums), _needed(finish), groups, term_groups)
+    scaled = scaled_terms([scale for each in sums for scale in each.scales], kernel.inner)
+    return Product(
+        batches,
+        rows,
+        columns,
+        kernel.inner,
+        tuple(sums),
+        _needed(finish),
+        groups,
+        term_groups,
+        scaled,
+    )
 
 
 def _in_common(
@@ -174,7 +189,9 @@ def _sides(
     return tuple(var for var in outer if var not in alone), rows, columns
 
 
-def _sum(reduce: Reduce, rows: frozenset[Var], columns: frozenset[Var]) -> Sum | None:
+def _sum(
+    reduce: Reduce, rows: frozenset[Var], columns: frozenset[Var], inner: tuple[Var, ...]
+) -> Sum | None:
     """A sum as one of products of rows and columns, or None."""
     value = reduce.value
     if not (isinstance(value, Op) and value.name == "mul"):
@@ -184,8 +201,13 @@ def _sum(reduce: Reduce, rows: frozenset[Var], columns: frozenset[Var]) -> Sum |
         left, right = right, left
     if variables_of(left) & columns or variables_of(right) & rows:
         return None
+    scaled = [without_scale(factor, inner) for factor in (left, right)]
+    scales: tuple[Value, ...] = ()
+    if all(_narrow(factor).dtype in BYTES for factor, _ in scaled):
+        (left, first), (right, second) = scaled
+        scales = tuple(each for each in (first, second) if each is not None)
     factors = _factors(left, right)
-    return None if factors is None else Sum(reduce.name, *factors, value.dtype)
+    return None if factors is None else Sum(reduce.name, *factors, value.dtype, scales)
 
 
 def _factors(left: Value, right: Value) -> tuple[Value, Value] | None:
