@@ -226,6 +226,37 @@ def test_descriptors_are_for_plain_matrices_that_begin_where_they_can() -> None:
         assert not is_offered(parse_kernel(other))
 
 
+def test_large_products_to_odd_rows_read_ahead_by_rule() -> None:
+    hopper = Chip(227 * 1024, processors=132, capability=90)
+
+    def tile(*sizes: int, kind: str = "bf16", chip: Chip = hopper, **named) -> Tile:
+        return render_kernel(product(*sizes, kind, turned="right"), chip=chip, **named).tile
+
+    logits = tile(8192, 50257, 768)
+    assert (logits.described, logits.programs) == (True, 132)
+    kernel = product(8192, 50257, 768, turned="right")
+    assert product_choices(kernel, TritonOptions(), chip=hopper)[0] == logits
+    for other in (
+        tile(8192, 50264, 768),  # rows that begin well
+        tile(8192, 50257, 764),  # factors that do not
+        tile(8192, 50257, 768, chip=replace(hopper, capability=80)),
+        tile(8192, 50257, 768, aligned={1, 2}),
+        tile(8192, 50257, 768, kind="i8"),
+        tile(64, 50257, 768),
+        tile(1000, 1001, 768),  # fewer blocks than processors
+    ):
+        assert not other.described
+        assert not other.programs
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_results_of_odd_rows(form) -> None:
+    left, right = given("bf16", 200, 64), turned(given("bf16", 64, 301, seed=1))
+    kernel = product(200, 301, 64, turned="right", finish="add(%t0, f32(1.0))")
+    (got,) = run(kernel, left, right, tile=FORMS[form])
+    torch.testing.assert_close(got.double(), exact(left, right) + 1, rtol=2e-2, atol=0.2)
+
+
 def test_memory_that_begins_anywhere_is_copied_for_descriptors() -> None:
     kernel = product(64, 128, 48)
     memory = given("bf16", 64 * 48 + 1)

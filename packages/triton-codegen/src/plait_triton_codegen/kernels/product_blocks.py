@@ -5,7 +5,8 @@ way while one is multiplied. The largest block that leaves work for all processo
 
 Where there are more blocks than programs run at once, programs may also share the blocks out among
 them: the first factors of the next block are then on their way while the sums of one are finished
-and stored. By rule each block has a program; timing may find the others faster.
+and stored. By rule each block has a program, but for results of odd rows (`descriptors.py`); timing
+may find the others faster.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _ENOUGH = 3 * FULL_GRID // 8
 """Programs that are enough: one for each of three quarters of the processors."""
 _LARGE = 128 * 128
 """Rows times columns of blocks that are shared out: the sums of small ones are soon finished."""
+_WIDE_SIDE = 128
+"""Rows and columns of blocks that are shared out by rule: fewer wait for memory."""
 _SMALL_WARPS = 4
 """Two programs of so many warps find room on a processor, even in large blocks."""
 _LEAST_BYTES = 32
@@ -68,10 +71,19 @@ _WIDE = (
 """For f32, whose products no tensor core takes: more would not fit in registers."""
 
 
-def product_tile(found: Product, *, tf32: bool, shared: int) -> Tile:
-    """The block by rule; `shared` is the bytes of shared memory that a program may have."""
-    fitting = _one_block_each(found, tf32, shared)
-    return next((tile for tile in fitting if _blocks(found, tile) >= _ENOUGH), fitting[-1])
+def product_tile(found: Product, *, tf32: bool, chip: Chip, shared_out: bool = False) -> Tile:
+    """The block by rule.
+
+    Args:
+        shared_out: whether large blocks are rather shared out among programs, and factors read by
+            descriptors.
+    """
+    fitting = _one_block_each(found, tf32, chip.shared_bytes)
+    rule = next((tile for tile in fitting if _blocks(found, tile) >= _ENOUGH), fitting[-1])
+    if not shared_out or min(rule.xblock, rule.rblock) < _WIDE_SIDE:
+        return rule
+    forms = (replace(tile, described=True) for tile in _shared_out(found, (rule,), chip))
+    return next(forms, rule)
 
 
 def product_tiles(

@@ -27,7 +27,7 @@ from plait_triton_codegen.errors import UnsupportedKernelError
 from plait_triton_codegen.kernels.attention import AttentionWriter, attention_of
 from plait_triton_codegen.kernels.chips import Chip
 from plait_triton_codegen.kernels.combined import combined_source, shared_tile
-from plait_triton_codegen.kernels.descriptors import LEAST_CAPABILITY, are_plain
+from plait_triton_codegen.kernels.descriptors import LEAST_CAPABILITY, are_plain, reads_ahead
 from plait_triton_codegen.kernels.exactness import is_exact, is_wide
 from plait_triton_codegen.kernels.launchers import (
     describe_loops,
@@ -78,10 +78,12 @@ def render_kernel(
     *,
     tile: Tile | None = None,
     chip: Chip | None = None,
+    aligned: Collection[int] | None = None,
 ) -> TritonKernelSource:
     """`kernel` as Triton source, in blocks of `tile` or as `choose_tile` finds best.
 
-    `chip` is what it runs on, for kernels that choose by it.
+    `chip` is what it runs on, for kernels that choose by it; `aligned` are positions of the
+    parameters that begin at multiples of 16 bytes, None for all.
 
     Raises UnsupportedKernelError for what Triton cannot express: complex numbers, what has no
     atomic operation, and rows that do not fit in registers and are overwritten before their last
@@ -95,7 +97,8 @@ def render_kernel(
         return _attention(kernel, attend, chosen, tile, chip.shared_bytes)
     found = product_of(kernel)
     if found is not None:
-        return _product(kernel, found, chosen, tile, chip)
+        tile = tile or _rule_of(kernel, found, chosen, chip, _names(kernel, aligned))
+        return _product(kernel, found, chosen, tile)
     if is_scatter(kernel):
         kernel = in_any_order(kernel)
     return _Renderer(kernel, chosen, tile, chip).source()
@@ -120,14 +123,26 @@ def _attention(
 
 
 def _product(
-    kernel: Kernel, found: Product, options: TritonOptions, tile: Tile | None, chip: Chip
+    kernel: Kernel, found: Product, options: TritonOptions, tile: Tile
 ) -> TritonKernelSource:
     """Raises UnsupportedKernelError for a type that Triton does not have."""
     for param in kernel.params:
         kind_of(param.dtype)
     exact = is_wide(kernel, options)
-    chosen = tile or product_tile(found, tf32=options.tf32, shared=chip.shared_bytes)
-    return _of_blocks(kernel, ProductWriter(kernel, found, options, exact, chosen).text())
+    return _of_blocks(kernel, ProductWriter(kernel, found, options, exact, tile).text())
+
+
+def _rule_of(
+    kernel: Kernel, found: Product, options: TritonOptions, chip: Chip, aligned: Collection[str]
+) -> Tile:
+    """The tile of a product by rule."""
+    ahead = reads_ahead(found, kernel.params, aligned, chip.capability)
+    return product_tile(found, tf32=options.tf32, chip=chip, shared_out=ahead)
+
+
+def _names(kernel: Kernel, aligned: Collection[int] | None) -> set[str]:
+    """The parameters at these positions, of all for None."""
+    return {p.name for n, p in enumerate(kernel.params) if aligned is None or n in aligned}
 
 
 def product_choices(
@@ -147,8 +162,8 @@ def product_choices(
     if found is None:
         return ()
     chip = chip or Chip()
-    rule = product_tile(found, tf32=options.tf32, shared=chip.shared_bytes)
-    names = {p.name for n, p in enumerate(kernel.params) if aligned is None or n in aligned}
+    names = _names(kernel, aligned)
+    rule = _rule_of(kernel, found, options, chip, names)
     described = chip.capability >= LEAST_CAPABILITY and are_plain(found, kernel.params, names)
     others = product_tiles(found, tf32=options.tf32, chip=chip, described=described)
     return tuple(dict.fromkeys((rule, *others)))
@@ -179,14 +194,16 @@ def host_kernel(
     *,
     tile: Tile | None = None,
     chip: Chip | None = None,
+    aligned: Collection[int] | None = None,
 ) -> HostKernel:
-    """`kernel` for the host program, on such a device; in blocks of `tile`, or by rule.
+    """`kernel` for the host program, on such a device; in blocks of `tile`, or by rule; `aligned`
+    as in `render_kernel`.
 
     A kernel that Triton cannot express runs as torch operations, with a warning, unless
     `options.fallback` is off.
     """
     try:
-        source = render_kernel(kernel, options, tile=tile, chip=chip)
+        source = render_kernel(kernel, options, tile=tile, chip=chip, aligned=aligned)
     except UnsupportedKernelError as error:
         if not options.fallback:
             raise
