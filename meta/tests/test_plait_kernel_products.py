@@ -231,6 +231,48 @@ def test_a_program_is_made_of_the_kernels_that_were_faster(tmp_path) -> None:
     assert first.split()[-1] == second.split()[-1]  # nothing was timed again
 
 
+EXPERTS = """
+import torch, plait
+import torch.nn.functional as F
+
+def layer(x, up, down, ends):
+    hidden = F.gelu(torch._grouped_mm(x, up, ends), approximate="tanh")
+    return torch._grouped_mm(hidden, down, ends)
+
+generator = torch.Generator().manual_seed(0)
+def drawn(*size):
+    made = torch.randn(size, generator=generator, dtype=torch.bfloat16) * size[-2] ** -0.5
+    return made.requires_grad_()
+
+given = drawn(72, 32), drawn(4, 32, 48), drawn(4, 48, 32)
+grad = drawn(72, 32).detach()
+ends = torch.tensor([11, 11, 40, 72], dtype=torch.int32)
+options = {"never_slower": False, "scheduler.kernel_products": "*"}
+fast = plait.compile(layer, backend="triton", options=options)
+
+def results(function):
+    out = function(*given, ends)
+    return [out, *torch.autograd.grad(out, given, grad)]
+
+for got, expected in zip(results(fast), results(layer), strict=True):
+    most = float(expected.detach().abs().max())
+    torch.testing.assert_close(got, expected, rtol=2e-2, atol=2e-2 * most)
+for got in results(fast)[2:]:
+    assert (got[1] == 0).all()  # no token is an expert's
+print([len(graph.external_calls) for graph in plait.report(fast).graphs])
+"""
+
+
+def test_an_expert_layers_backward_is_kernels_alone(tmp_path) -> None:
+    pytest.importorskip("triton", reason="the Triton backend is optional")
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PLAIT_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", EXPERTS], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.strip() == "[0, 0]"
+
+
 def test_the_report_shows_what_was_found() -> None:
     found = TimedProducts(("a", "b", "c", "d"), True, 1e-6, 2e-6, from_cache=True)
     assert str(found) == (
