@@ -4,8 +4,8 @@
 A scale is of a whole matrix, of a row of the left or a column of the right one, or of blocks of 128
 terms: of one row, or of 128 rows (DeepSeek-AI: DeepSeek-V3 Technical Report, 2024, 3.3). What a sum
 is multiplied by follows it; scales of blocks are part of the terms, and back ends multiply by them
-what 128 terms give. Blocks of 32 with powers of two as scales (MXFP8) stay calls: these scales lie
-swizzled, and tensor cores before sm_100 do not take them.
+what 128 terms give. Scales that are powers of two, of blocks of 32 (MXFP8), have a type that loops
+do not have.
 """
 
 from __future__ import annotations
