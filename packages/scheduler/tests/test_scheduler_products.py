@@ -440,6 +440,13 @@ def wide(columns: int, rows: int = 512, kind: str = "bf16", terms: int = 256) ->
     return plan(graph_of(F.linear, *inputs), options=GPU)
 
 
+def test_products_in_groups_are_calls_by_rule() -> None:
+    ends = torch.tensor([8, 64], dtype=torch.int32)
+    inputs = draw(64, 16, kind="bf16"), draw(64, 64, kind="bf16"), ends
+    graph = graph_of(lambda a, b, ends: torch._grouped_mm(a.t(), b, ends), *inputs)
+    assert "aten::_grouped_mm" in print_program(planned(graph, "").program)
+
+
 def test_large_products_with_rows_of_odd_lengths_are_loops_by_rule() -> None:
     assert launches(wide(16385)) == 1
     for other in (

@@ -192,7 +192,10 @@ class _Maker:
         assert isinstance(body, ExternCall)
         left, right = self._factors(body)
         layouts = self._layout(left), self._layout(right)
-        if body.op == CONVOLUTION or self.buffers[left.buffer].dtype not in (DType.bf16, DType.f16):
+        if body.op in (CONVOLUTION, GROUPED) or self.buffers[left.buffer].dtype not in (
+            DType.bf16,
+            DType.f16,
+        ):
             return None
         if any(len(each.size) != 2 or not _is_known(each) for each in layouts):
             return None
