@@ -98,6 +98,14 @@ def experts(x: Tensor, w: Tensor, ends: Tensor) -> Tensor:
     return F.silu(torch._grouped_mm(x, w.transpose(1, 2), ends))
 
 
+def experts_gradient(x: Tensor, grad: Tensor, ends: Tensor) -> Tensor:
+    """Of the experts' matrices: each group of rows of both multiplied."""
+    if x.dtype is torch.float32:
+        starts = [0, *ends.tolist()]
+        return torch.stack([x[a:b].t() @ grad[a:b] for a, b in pairwise(starts)])
+    return torch._grouped_mm(x.t(), grad, ends)
+
+
 def convolved(x: Tensor, w: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """A convolution, a batch norm as it is used, and a ReLU."""
     scale, shift = (each[:, None, None] for each in (scale, shift))
@@ -168,6 +176,9 @@ def _other_rows() -> Iterator[Row]:
     for groups, m, k, n in ((8, 8192, 2048, 4096), (64, 16384, 2048, 2048)):
         shapes = ((m, k), (groups, n, k), (groups,))
         yield Row(f"{groups} experts, {m}x{k}x{n}, SiLU", experts, shapes, 2 * m * k * n)
+        shapes = ((m, k), (m, n), (groups,))
+        name = f"gradient of {groups} experts, {m}x{k}x{n}"
+        yield Row(name, experts_gradient, shapes, 2 * m * k * n)
 
 
 def _image_rows() -> Iterator[Row]:
@@ -198,8 +209,8 @@ def _inputs(row: Row) -> list[Tensor]:
     if row.function is scaled:
         exact = [torch.rand(shape, device="cuda") + 0.5 for shape in row.shapes[2:]]
         return [each.to(torch.float8_e4m3fn) for each in made[:2]] + exact
-    if row.function is experts:
-        count = row.shapes[1][0]
+    if row.function in (experts, experts_gradient):
+        (count,) = row.shapes[2]
         ends = torch.arange(1, count + 1, device="cuda") * row.shapes[0][0] // count
         return [*made[:2], ends.to(torch.int32)]
     if row.function is dequantized:

@@ -105,7 +105,7 @@ def test_programs_are_run_on_tensors_of_their_own_shapes(loops) -> None:
     assert [(64, 64), (64, 48)] in seen
 
 
-def test_groups_of_rows_are_timed_equally_large_and_floats_of_8_bits_drawn(loops) -> None:
+def test_groups_are_timed_equally_large_and_floats_of_8_bits_drawn(loops) -> None:
     grouped = parse_graph("""\
 graph main()
   input x: bf16[64, 48] on cpu
@@ -118,7 +118,9 @@ graph main()
     call new aten::_grouped_mm(x, w.view([4, 48, 32], [1536, 1, 48], 0), ends, None, None)
   define z: bf16[64, 32] on cpu # from [["z"], []]
     call new aten::_scaled_mm(a, b.view([48, 32], [1, 48], 0), s, s, None, None, dtype.bf16, False)
-  return y, z
+  define g: bf16[4, 48, 48] on cpu # from [["g"], []]
+    call new aten::_grouped_mm(x.view([48, 64], [1, 48], 0), x, ends, None, None)
+  return y, z, g
 """)
     seen = []
 
@@ -127,7 +129,7 @@ graph main()
         return {name: [0.002] * 7 for name in runs}
 
     found = choose_products(grouped, GPU, unbuilt, times, "key")
-    assert [each.names for each in found] == [("y",), ("z",)]
+    assert [each.names for each in found] == [("y",), ("z",), ("g",)]
     ends = [each.tolist() for tensors in seen for each in tensors if each.dtype is torch.int32]
     assert ends
     assert all(each == [16, 32, 48, 64] for each in ends)
@@ -229,6 +231,48 @@ def test_a_program_is_made_of_the_kernels_that_were_faster(tmp_path) -> None:
     assert first.count("the rule's blocks stay") == 2
     assert second.count("as was found before") == 4
     assert first.split()[-1] == second.split()[-1]  # nothing was timed again
+
+
+EXPERTS = """
+import torch, plait
+import torch.nn.functional as F
+
+def layer(x, up, down, ends):
+    hidden = F.gelu(torch._grouped_mm(x, up, ends), approximate="tanh")
+    return torch._grouped_mm(hidden, down, ends)
+
+generator = torch.Generator().manual_seed(0)
+def drawn(*size):
+    made = torch.randn(size, generator=generator, dtype=torch.bfloat16) * size[-2] ** -0.5
+    return made.requires_grad_()
+
+given = drawn(72, 32), drawn(4, 32, 48), drawn(4, 48, 32)
+grad = drawn(72, 32).detach()
+ends = torch.tensor([11, 11, 40, 72], dtype=torch.int32)
+options = {"never_slower": False, "scheduler.kernel_products": "*"}
+fast = plait.compile(layer, backend="triton", options=options)
+
+def results(function):
+    out = function(*given, ends)
+    return [out, *torch.autograd.grad(out, given, grad)]
+
+for got, expected in zip(results(fast), results(layer), strict=True):
+    most = float(expected.detach().abs().max())
+    torch.testing.assert_close(got, expected, rtol=2e-2, atol=2e-2 * most)
+for got in results(fast)[2:]:
+    assert (got[1] == 0).all()  # no token is an expert's
+print([len(graph.external_calls) for graph in plait.report(fast).graphs])
+"""
+
+
+def test_an_expert_layers_backward_is_kernels_alone(tmp_path) -> None:
+    pytest.importorskip("triton", reason="the Triton backend is optional")
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PLAIT_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", EXPERTS], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.strip() == "[0, 0]"
 
 
 def test_the_report_shows_what_was_found() -> None:

@@ -116,7 +116,8 @@ def _call(run: Callable[..., object], tensors: Sequence[torch.Tensor]) -> Callab
 
 
 def _ends_of_groups(program: Program) -> dict[str, tuple[int, int]]:
-    """The buffers that tell where groups of rows end; of each the rows, and how many groups."""
+    """The buffers that tell where groups end, of rows, columns or terms; of each how many of these
+    there are, and how many groups."""
     from plait_ir_lowering import TensorRef
     from plait_scheduler import GROUPED, CallExtern
 
@@ -124,17 +125,21 @@ def _ends_of_groups(program: Program) -> dict[str, tuple[int, int]]:
     found = {}
     for step in program.steps:
         if isinstance(step, CallExtern) and step.op == GROUPED:
-            rows, _, ends = step.args[:3]
-            if isinstance(rows, TensorRef) and isinstance(ends, TensorRef):
-                (count,) = buffers[ends.buffer]
-                size = (rows.view.size if rows.view else buffers[rows.buffer])[0]
-                found[ends.buffer] = size.as_int(), count.as_int()
+            *matrices, ends = (each for each in step.args[:3] if isinstance(each, TensorRef))
+            if len(matrices) < 2:  # of which none is in groups
+                continue
+            left, right = (
+                each.view.size if each.view else buffers[each.buffer] for each in matrices
+            )
+            whole = right[-1] if len(left) == 3 else left[0] if len(right) == 3 else left[1]
+            (count,) = buffers[ends.buffer]
+            found[ends.buffer] = whole.as_int(), count.as_int()
     return found
 
 
 def _inputs(program: Program, ends: Mapping[str, tuple[int, int]]) -> list[torch.Tensor]:
-    """Tensors like a program's inputs: floats are drawn, from a generator of its own, groups of
-    rows equally large, others are zeros."""
+    """Tensors like a program's inputs: floats are drawn, from a generator of its own, groups
+    equally large, others are zeros."""
     import torch
 
     from plait_ir_lowering import to_torch_dtype
@@ -150,8 +155,8 @@ def _inputs(program: Program, ends: Mapping[str, tuple[int, int]]) -> list[torch
         if dtype.is_floating_point:
             drawn = tensor if dtype.itemsize > 1 else torch.empty_like(tensor, dtype=torch.float16)
             tensor.copy_(drawn.uniform_(0.1, 0.9, generator=torch.Generator(place).manual_seed(0)))
-        rows, count = ends.get(name, (0, 0))
+        whole, count = ends.get(name, (0, 0))
         for number in range(count):
-            tensor[number] = (number + 1) * rows // count
+            tensor[number] = (number + 1) * whole // count
         made.append(tensor)
     return made

@@ -160,6 +160,38 @@ CASES = {
         ),
         1,
     ),
+    "columns in groups": (
+        lambda a, b, ends: torch._grouped_mm(a, b.t(), ends).relu(),
+        (
+            draw(4, 32, 48, kind="bf16"),
+            draw(64, 48, kind="bf16", seed=1),
+            torch.tensor([7, 7, 40, 64], dtype=torch.int32),
+        ),
+        1,
+    ),
+    "terms in groups": (
+        lambda a, b, ends: torch._grouped_mm(a.t(), b, ends) * 2,
+        (
+            draw(64, 48, kind="bf16"),
+            draw(64, 32, kind="bf16", seed=1),
+            torch.tensor([7, 7, 40, 60], dtype=torch.int32),
+        ),
+        1,
+    ),
+    "terms in groups, a factor that is computed": (
+        lambda a, b, ends: torch._grouped_mm(a.t().relu(), b, ends),
+        (
+            draw(64, 48, kind="bf16"),
+            draw(64, 32, kind="bf16", seed=1),
+            torch.tensor([7, 7, 40, 60], dtype=torch.int32),
+        ),
+        1,
+    ),
+    "groups that are batches": (
+        lambda a, b: torch._grouped_mm(a, b.transpose(1, 2)).relu(),
+        (draw(4, 40, 48, kind="bf16"), draw(4, 32, 48, kind="bf16", seed=1)),
+        1,
+    ),
     "convolution": (
         lambda x, w, b: F.relu(F.conv2d(x, w, b, stride=2, padding=1)),
         (IMAGE, draw(32, 16, 3, 3, seed=1).contiguous(**LAST), draw(32, seed=2)),
@@ -406,6 +438,13 @@ def wide(columns: int, rows: int = 512, kind: str = "bf16", terms: int = 256) ->
     """The logits of many rows, as by rule."""
     inputs = (draw(rows, terms, kind=kind), draw(columns, terms, kind=kind))
     return plan(graph_of(F.linear, *inputs), options=GPU)
+
+
+def test_products_in_groups_are_calls_by_rule() -> None:
+    ends = torch.tensor([8, 64], dtype=torch.int32)
+    inputs = draw(64, 16, kind="bf16"), draw(64, 64, kind="bf16"), ends
+    graph = graph_of(lambda a, b, ends: torch._grouped_mm(a.t(), b, ends), *inputs)
+    assert "aten::_grouped_mm" in print_program(planned(graph, "").program)
 
 
 def test_large_products_with_rows_of_odd_lengths_are_loops_by_rule() -> None:

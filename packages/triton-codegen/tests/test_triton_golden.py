@@ -13,7 +13,7 @@ import triton_kernels as kernels
 from triton_attention import Case, kernel_of
 from triton_combined import updates
 from triton_mixtures import gradient_kernels
-from triton_products import grouped, product, scaled, swiglu, with_bias_and_gelu
+from triton_products import grouped, grouped_terms, product, scaled, swiglu, with_bias_and_gelu
 
 from plait_triton_codegen import Tile, TritonOptions, render_kernel
 
@@ -41,6 +41,7 @@ CASES = {
     "product_batches": (product(512, 512, 64, "f32", batches=96), TritonOptions(tf32=True)),
     "product_swiglu": (swiglu(4096, 8192, 2048), None),
     "product_groups": (grouped(8192, 4096, 2048, 8), None),
+    "product_groups_of_terms": (grouped_terms(1024, 4096, 8192, 8), None),
     "product_scaled": (scaled(4096, 4096, 4096), None),
     "mixture_keys": (_KEYS, None),
     "mixture_queries": (_QUERIES, None),
@@ -66,6 +67,12 @@ def test_generated_text_of_a_form_of_products_is_as_kept() -> None:
     tile = Tile(128, 256, 8, False, 3, 64, programs=132, described=True)
     kernel = with_bias_and_gelu(8192, 3072, 768)
     _compare("product_described", render_kernel(kernel, tile=tile).module)
+
+
+def test_generated_text_of_descriptors_of_groups_is_as_kept() -> None:
+    tile = Tile(128, 256, 8, False, 3, 64, described=True)
+    kernel = grouped_terms(1024, 4096, 8192, 8)
+    _compare("product_groups_of_terms_described", render_kernel(kernel, tile=tile).module)
 
 
 def _compare(name: str, text: str) -> None:

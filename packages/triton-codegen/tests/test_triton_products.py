@@ -13,7 +13,6 @@ from triton_products import (
     grouped,
     product,
     program_of,
-    scaled,
     swiglu,
     weight_of_bytes,
     with_bias_and_gelu,
@@ -227,6 +226,39 @@ def test_descriptors_are_for_plain_matrices_that_begin_where_they_can() -> None:
         assert not is_offered(parse_kernel(other))
 
 
+def test_large_products_to_odd_rows_read_ahead_by_rule() -> None:
+    hopper = Chip(227 * 1024, processors=132, capability=90)
+
+    def tile(*sizes: int, kind: str = "bf16", chip: Chip = hopper, **named) -> Tile:
+        return render_kernel(product(*sizes, kind, turned="right"), chip=chip, **named).tile
+
+    logits = tile(8192, 50257, 768)
+    assert (logits.described, logits.programs) == (True, 132)
+    kernel = product(8192, 50257, 768, turned="right")
+    for aligned, rule in ((None, logits), ({1, 2}, tile(8192, 50257, 768, aligned={1, 2}))):
+        choices = tile_choices(kernel, TritonOptions(), chip=hopper, aligned=aligned)
+        assert next(iter(choices)) == rule
+    for other in (
+        tile(8192, 50264, 768),  # rows that begin well
+        tile(8192, 50257, 764),  # factors that do not
+        tile(8192, 50257, 768, chip=replace(hopper, capability=80)),
+        tile(8192, 50257, 768, aligned={1, 2}),
+        tile(8192, 50257, 768, kind="i8"),
+        tile(64, 50257, 768),
+        tile(1000, 1001, 768),  # fewer blocks than processors
+    ):
+        assert not other.described
+        assert not other.programs
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_results_of_odd_rows(form) -> None:
+    left, right = given("bf16", 200, 64), turned(given("bf16", 64, 301, seed=1))
+    kernel = product(200, 301, 64, turned="right", finish="add(%t0, f32(1.0))")
+    (got,) = run(kernel, left, right, tile=FORMS[form])
+    torch.testing.assert_close(got.double(), exact(left, right) + 1, rtol=2e-2, atol=0.2)
+
+
 def test_memory_that_begins_anywhere_is_copied_for_descriptors() -> None:
     kernel = product(64, 128, 48)
     memory = given("bf16", 64 * 48 + 1)
@@ -255,48 +287,6 @@ def test_small_matrices_have_small_blocks_and_large_ones_large_blocks() -> None:
     assert large.xblock * large.rblock >= 128 * 256
     assert skinny.xblock == 16
     assert tile(product(20, 17, 16)).rblock <= 32
-
-
-SCALED = ("f8e4m3fn", "f8e5m2", "f8e4m3fn f8e5m2", "bf16 f8e4m3fn")
-
-
-@pytest.mark.parametrize("dtypes", SCALED)
-@pytest.mark.parametrize("out", ["bf16", "f32"])
-@pytest.mark.parametrize("sizes", [(64, 64, 64), (33, 50, 70), (150, 300, 112)])
-def test_floats_of_8_bits(dtypes, out, sizes) -> None:
-    rows, columns, terms = sizes
-    kernel = scaled(rows, columns, terms, dtypes, out)
-    first, second = (dtypes.split() * 2)[:2]
-    left, right = given(first, rows, terms), given(second, columns, terms, seed=1)
-    scales = given("f32", rows, seed=2).abs(), given("f32", columns, seed=3).abs()
-    is_native = out == "bf16" and first == second
-    assert ("device.dot_of_bytes" in render_kernel(kernel).text) == is_native
-    expected = exact(left, right.double().t()) * scales[0].double()[:, None] * scales[1].double()
-    for tile in [*tile_choices(kernel, TritonOptions(), chip=SMALL_CHIP)][::4]:
-        (got,) = run(kernel, left, right, *scales, tile=tile)
-        torch.testing.assert_close(
-            got.double(), expected, rtol=TOLERANCE[out], atol=TOLERANCE[out] * terms**0.5
-        )
-
-
-def test_floats_of_8_bits_that_are_not_finite() -> None:
-    kernel = scaled(32, 32, 40, "f8e5m2", "f32")
-    left, right = given("f8e5m2", 32, 40), given("f8e5m2", 32, 40, seed=1)
-    left.view(torch.uint8)[1, 2], left.view(torch.uint8)[2, 3] = 0x7C, 0x7F  # infinity, NaN
-    left.view(torch.uint8)[3] = 0x80
-    ones = torch.ones(32)
-    (got,) = run(kernel, left, right, ones, ones)
-    torch.testing.assert_close(
-        got, left.float() @ right.float().t(), rtol=1e-5, atol=1e-5, equal_nan=True
-    )
-
-
-def test_exact_numbers_of_8_bits_are_not_added_with_fewer_bits() -> None:
-    kernel = scaled(64, 64, 64)
-    assert "device.dot_of_bytes" in render_kernel(kernel).text
-    text = render_kernel(kernel, TritonOptions(fast_math=False)).text
-    assert "device.dot_of_bytes" not in text
-    assert text.count(".to(tl.float16)") == 2
 
 
 def test_f32_is_multiplied_by_its_first_bits_only_where_that_is_asked_for() -> None:
@@ -612,50 +602,6 @@ def test_grouped_products_are_kernels_with_what_follows(groups, tmp_path) -> Non
     expected = F.silu(of_groups(*inputs[:2], ends.tolist()))
     torch.testing.assert_close(got.cpu().double(), expected, rtol=2e-2, atol=0.2)
     assert "aten::_grouped_mm" in print_program(program_of(function, *inputs, products=""))
-
-
-SCALES = {
-    "of the matrices": (torch.tensor(0.5), torch.tensor([2.0])),
-    "of rows and columns": (given("f32", 32, 1).abs(), given("f32", 1, 80, seed=1).abs()),
-    "of rows in parts": (given("f32", 32, 4)[:, :1].abs(), given("f32", 1, 160)[:, ::2].abs()),
-}
-
-
-@pytest.mark.parametrize("of", SCALES)
-@pytest.mark.parametrize("out", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("bias", [False, True])
-def test_scaled_products_are_kernels_with_what_follows(of, out, bias, tmp_path) -> None:
-    inputs = [f8(32, 48), f8(80, 48, seed=1), *SCALES[of]]
-    inputs += [given("bf16", 80, seed=2).to(out)] if bias else []
-
-    def function(a, b, s, t, c=None):
-        return F.silu(torch._scaled_mm(a, b.t(), s, t, c, out_dtype=out))
-
-    made = executable(program_of(function, *inputs), DiskCache(tmp_path))
-    assert made.metadata["launches"] == 1
-    assert ("device.dot_of_bytes" in made.kernels[0].text) == (out is torch.bfloat16)
-    (got,) = made(*map(as_it_lies, inputs))
-    a, b, s, t, *added = (x.double() for x in inputs)
-    expected = F.silu(exact(a, b.t()) * s * t + (added[0] if added else 0))
-    rounding = 2e-2 if out is torch.bfloat16 else 1e-5
-    assert got.dtype is out
-    torch.testing.assert_close(
-        got.cpu().double(), expected, rtol=rounding, atol=rounding * float(expected.abs().max()) / 2
-    )
-
-
-def test_scales_of_blocks_and_results_of_8_bits_stay_calls() -> None:
-    def text(*scales: torch.Tensor, out: torch.dtype | None = torch.bfloat16) -> str:
-        inputs = f8(128, 256), f8(256, 256, seed=1), *scales
-        program = program_of(
-            lambda a, b, s, t: torch._scaled_mm(a, b.t(), s, t, out_dtype=out), *inputs
-        )
-        return print_program(program)
-
-    one = torch.ones(())
-    assert "aten::_scaled_mm" not in text(one, one)
-    assert "aten::_scaled_mm" in text(one, one, out=None)
-    assert "aten::_scaled_mm" in text(torch.ones(128, 2), torch.ones(2, 2))
 
 
 def test_products_stay_calls_where_nothing_names_them() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 import triton_kernels as kernels
 from triton_combined import TAKEN
-from triton_products import program_of
+from triton_products import program_of, scaled
 
 import plait_triton_codegen.timing as timing
 from plait_scheduler import Access, parse_kernel
@@ -31,6 +31,18 @@ def test_results_are_compared_where_a_kernel_writes_them_alone() -> None:
                 results.check(lambda wrong=wrong: out.fill_(wrong))
         with pytest.raises(TritonCodegenError, match="results"):
             results.check(lambda: None)  # what it leaves is zeros
+
+
+def test_results_of_8_bits_may_be_the_next_numbers() -> None:
+    kernel = scaled(32, 32, 64, out="f8e4m3fn")
+    known = torch.linspace(-400, 400, 1024).reshape(32, 32).to(torch.float8_e4m3fn)
+    out = torch.empty_like(known)
+    results = Results(kernel, [torch.empty(0)] * (len(kernel.params) - 1) + [out])
+    results.check(lambda: out.copy_(known))
+    bits = known.view(torch.uint8)
+    results.check(lambda: out.copy_((bits - (bits & 0x7F > 0).to(torch.uint8)).view(known.dtype)))
+    with pytest.raises(TritonCodegenError, match="results"):
+        results.check(lambda: out.copy_((known.float() * 1.5).clamp(-448, 448).to(known.dtype)))
 
 
 def test_what_is_added_to_begins_with_the_same_numbers_in_each_form() -> None:

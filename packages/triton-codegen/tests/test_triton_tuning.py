@@ -318,12 +318,18 @@ def test_a_form_whose_results_are_others_is_left_out(program, tmp_path) -> None:
         assert found == [rule, *right]
 
 
-def test_groups_of_rows_are_equally_large_where_their_product_is_timed(tmp_path) -> None:
-    left, right = (torch.randn(size, dtype=torch.bfloat16) for size in ((64, 48), (4, 32, 48)))
-    found = program_of(
-        lambda x, w, ends: torch._grouped_mm(x, w.transpose(1, 2), ends),
-        *(left, right, torch.zeros(4, dtype=torch.int32)),
-    )
+GROUPED = {
+    "rows": (lambda x, w, ends: torch._grouped_mm(x, w.transpose(1, 2), ends), (4, 32, 48)),
+    "columns": (lambda x, w, ends: torch._grouped_mm(w, x.t(), ends), (4, 32, 48)),
+    "terms": (lambda x, w, ends: torch._grouped_mm(x.t(), w, ends), (64, 32)),
+}
+
+
+@pytest.mark.parametrize("of", GROUPED)
+def test_groups_are_equally_large_where_their_product_is_timed(of, tmp_path) -> None:
+    function, other = GROUPED[of]
+    left, right = (torch.randn(size, dtype=torch.bfloat16) for size in ((64, 48), other))
+    found = program_of(function, left, right, torch.zeros(4, dtype=torch.int32))
     text = print_program(found)
     here = parse_program(text if DEVICE == "cuda" else text.replace("on cuda:0", "on cpu"))
     ends = []

@@ -17,7 +17,17 @@ from triton_checks import pointwise
 from triton_choices import H200, LARGE
 from triton_combined import COMPILED as COMBINED
 from triton_mixtures import gradient_kernels
-from triton_products import grouped, product, scaled, swiglu, weight_of_bytes, with_bias_and_gelu
+from triton_products import (
+    grouped,
+    grouped_columns,
+    grouped_terms,
+    product,
+    scaled,
+    scaled_in_blocks,
+    swiglu,
+    weight_of_bytes,
+    with_bias_and_gelu,
+)
 from triton_registers import unset_registers
 
 from plait_ir_lowering import OPS, DType, Load, Op, TypeRule, Var
@@ -101,6 +111,10 @@ FORMS: dict[str, tuple[Kernel, Tile]] = {
         replace(_SQUARE, programs=132),
     ),
     "product of tails shared out": (product(8192, 50257, 768), replace(_SQUARE, programs=132)),
+    "product of tails described": (
+        product(8192, 50257, 768, turned="right"),
+        replace(_WIDE, programs=132, described=True),
+    ),
     "product described": (product(8192, 2048, 8192), replace(_WIDE, described=True)),
     "product turned described": (
         product(8192, 768, 2048, turned="left"),
@@ -127,6 +141,16 @@ FORMS: dict[str, tuple[Kernel, Tile]] = {
         grouped(8192, 4096, 2048, 8),
         replace(_SQUARE, programs=132, described=True),
     ),
+    "product of groups of columns": (grouped_columns(4096, 8192, 2048, 8), _SQUARE),
+    "product of groups of terms": (grouped_terms(1024, 4096, 8192, 8), _WIDE),
+    "product of groups of terms shared out": (
+        grouped_terms(1024, 4096, 8192, 8),
+        replace(_SQUARE, programs=132),
+    ),
+    "product of groups of terms described": (
+        grouped_terms(1024, 4096, 8192, 8),
+        replace(_WIDE, described=True),
+    ),
     "product of floats of 8 bits": (
         scaled(8192, 8192, 8192),
         Tile(256, 128, 8, False, 3, 128, programs=132),
@@ -134,6 +158,18 @@ FORMS: dict[str, tuple[Kernel, Tile]] = {
     "product of floats of 8 bits described": (
         scaled(8192, 8192, 8192),
         Tile(256, 128, 8, False, 3, 128, programs=132, described=True),
+    ),
+    "product of floats of 8 bits in blocks": (
+        scaled_in_blocks(8192, 8192, 8192),
+        Tile(128, 128, 8, False, 3, 128),
+    ),
+    "product of floats of 8 bits in blocks described": (
+        scaled_in_blocks(8192, 8192, 8192),
+        Tile(128, 128, 8, False, 3, 128, programs=132, described=True),
+    ),
+    "product of floats of 8 bits to such": (
+        scaled(8192, 8192, 8192, out="f8e4m3fn"),
+        Tile(256, 128, 8, False, 3, 128, programs=132),
     ),
     "product of floats of 8 bits as f16": (
         scaled(8192, 8192, 8192, "f8e4m3fn f8e5m2", "f32"),

@@ -9,7 +9,15 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from plait_ir_lowering import lower
-from plait_scheduler import Kernel, Program, SchedulerOptions, parse_kernel, plan
+from plait_scheduler import (
+    Kernel,
+    Program,
+    Schedule,
+    SchedulerOptions,
+    parse_kernel,
+    plan,
+    print_kernel,
+)
 
 GELU = "mul(mul($0, f32(0.5)), add(f32(1.0), erf(mul($0, f32(0.7071067811865476)))))"
 
@@ -99,6 +107,24 @@ p2: read f32[{rows}], p3: read f32[{columns}], p4: write {out}[{rows}, {columns}
 """)
 
 
+def scaled_in_blocks(
+    rows: int, columns: int, terms: int, dtypes: str = "f8e4m3fn", out: str = "bf16"
+) -> Kernel:
+    """Floats of 8 bits with a scale for 128 terms of a row, and for those of 128 columns."""
+    left, right = (dtypes.split() * 2)[:2]
+    blocks, wide = -(-terms // 128), -(-columns // 128)
+    value = "%t0" if out == "f32" else f"to(%t0, {out})"
+    return parse_kernel(f"""\
+kernel scaled(p0: read {left}[{rows}, {terms}], p1: read {right}[{columns}, {terms}], \
+p2: read f32[{rows}, {blocks}] stride [1, {rows}] offset 0, p3: read f32[{wide}, {blocks}], \
+p4: write {out}[{rows}, {columns}])
+  for i0: {rows}, i1: {columns} inner r0: {terms}
+    reduce t0 = sum mul(mul(to(p0[i0, r0], f32), p2[i0, r0 // 128]), \
+mul(to(p1[i1, r0], f32), p3[i1 // 128, r0 // 128]))
+    outer store p4[i0, i1] = {value}
+""")
+
+
 def grouped(rows: int, columns: int, terms: int, groups: int) -> Kernel:
     """Rows in groups, each of which a matrix of its own multiplies; `p2` tells where they end."""
     ends = [f"to(le(p2[{n}], to(index(i0), i32)), i32)" for n in range(groups - 1)]
@@ -112,6 +138,46 @@ p2: read i32[{groups}], p3: write f32[{rows}, {columns}])
     outer t0 = to({count}, i64)
     reduce t1 = sum mul(to(p0[i0, r0], f32), to(p1[%t0, i1, r0], f32))
     outer store p3[i0, i1] = %t1
+""")
+
+
+def grouped_columns(rows: int, columns: int, terms: int, groups: int) -> Kernel:
+    """As `grouped`, of columns in groups."""
+    text = print_kernel(grouped(columns, rows, terms, groups))
+    for was, other in (
+        (f"i0: {columns}, i1: {rows}", f"i1: {rows}, i0: {columns}"),
+        (f"write f32[{columns}, {rows}]", f"write f32[{rows}, {columns}]"),
+        ("store p3[i0, i1]", "store p3[i1, i0]"),
+    ):
+        assert was in text
+        text = text.replace(was, other)
+    return parse_kernel(text)
+
+
+def grouped_terms(
+    rows: int, columns: int, terms: int, groups: int, *, turned: str = "left"
+) -> Kernel:
+    """Terms in groups, each of which has a result of its own: gradients of the groups' matrices.
+
+    `turned` names the factors whose elements lie along their columns.
+    """
+    ends = [f"to(le(p2[{n}], to(index(r0), i32)), i32)" for n in range(groups)]
+    count = ends[0]
+    for each in ends[1:]:
+        count = f"add({count}, {each})"
+
+    def given(name: str, first: int, second: int) -> str:
+        stride = f"1, {first}" if name in turned else f"{second}, 1"
+        return f"bf16[{first}, {second}] stride [{stride}] offset 0"
+
+    return parse_kernel(f"""\
+kernel grouped(p0: read {given("left", rows, terms)}, p1: read {given("right", terms, columns)}, \
+p2: read i32[{groups}], p3: write f32[{groups}, {rows}, {columns}])
+  for i0: {groups}, i1: {rows}, i2: {columns} inner r0: {terms}
+      $0 = eq({count}, to(index(i0), i32))
+    reduce t0 = sum mul(to(masked($0, p0[i1, r0], bf16(0.0)), f32), \
+to(masked($0, p1[r0, i2], bf16(0.0)), f32))
+    outer store p3[i0, i1, i2] = %t0
 """)
 
 
@@ -130,13 +196,18 @@ p2: read bf16[{columns}], p3: write bf16[{rows}, {columns}])
 def program_of(function, *inputs: torch.Tensor, products: str = "*") -> Program:
     """The program of a function for a GPU, with its products as kernels; symbolic where sizes of
     the inputs are."""
+    return schedule_of(function, *inputs, products=products).program
+
+
+def schedule_of(function, *inputs: torch.Tensor, products: str = "*") -> Schedule:
+    """The same with the scheduler's decisions."""
     with FakeTensorMode(allow_non_fake_inputs=True):
         fakes = [
             torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="cuda:0") for x in inputs
         ]
         traced = make_fx(lambda *given: _in_tuple(function(*given)))(*fakes)
     options = replace(SchedulerOptions.for_gpu(), kernel_products=products)
-    return plan(lower(traced), options=options).program
+    return plan(lower(traced), options=options)
 
 
 def _in_tuple(result) -> tuple[torch.Tensor, ...]:

@@ -74,7 +74,13 @@ from plait_scheduler.writeback import is_whole
 from plait_utils import late_exports
 
 if TYPE_CHECKING:
-    from plait_scheduler.grouped_products import GROUPED, Groups, without_groups
+    from plait_scheduler.grouped_products import (
+        GROUPED,
+        Groups,
+        TermGroups,
+        without_groups,
+        without_term_groups,
+    )
     from plait_scheduler.pieces import ProductPiece, SplitPiece, product_pieces, split_pieces
     from plait_scheduler.render.host import KernelRenderer, load_python, render_python
     from plait_scheduler.render.torch_kernel import RenderedKernel, torch_kernel
@@ -84,7 +90,10 @@ else:
     __getattr__ = late_exports(
         __name__,
         {
-            "plait_scheduler.grouped_products": ("GROUPED", "Groups", "without_groups"),
+            "plait_scheduler.grouped_products": (
+                *("GROUPED", "Groups", "TermGroups"),
+                *("without_groups", "without_term_groups"),
+            ),
             "plait_scheduler.pieces": (
                 "ProductPiece",
                 "SplitPiece",
@@ -153,6 +162,7 @@ __all__ = [
     "Step",
     "Storage",
     "Store",
+    "TermGroups",
     "__version__",
     "aligned_places",
     "are_apart",
@@ -200,4 +210,5 @@ __all__ = [
     "where_all_hold",
     "without_groups",
     "without_masks",
+    "without_term_groups",
 ]

@@ -101,9 +101,14 @@ class _Use:
         domain = self.reader.ranges + self.reader.reduced
         if not self.in_blocks:
             return points(domain)
-        used = {atom for at in self.load.index if isinstance(at, IndexExpr) for atom in atoms(at)}
-        others = points([var for var in domain if var not in used])
+        used = _atoms_of(self.load)
+        read = frozenset[Atom]().union(*map(_atoms_of, self.reader.loads))  # groups of terms aside
+        others = points([var for var in domain if var in read - used])
         return points([var for var in domain if var in used]) * ((others + _BLOCK - 1) // _BLOCK)
+
+
+def _atoms_of(load: Load) -> frozenset[Atom]:
+    return frozenset(atom for at in load.index if isinstance(at, IndexExpr) for atom in atoms(at))
 
 
 @dataclass(slots=True)

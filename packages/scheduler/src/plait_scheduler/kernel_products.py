@@ -37,28 +37,36 @@ from plait_ir_lowering import (
     Value,
     Var,
     as_index,
-    atoms,
     rewrite,
 )
 from plait_scheduler.convolutions import CONVOLUTION, is_of_points, obstacle_of, terms_of
 from plait_scheduler.cut_products import Padded, cut, parts_read
 from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.domains import Substitution, at_position, move
-from plait_scheduler.grouped_products import GROUPED, MOST_GROUPS, group_of
+from plait_scheduler.grouped_products import GROUPED, factors_of
+from plait_scheduler.grouped_products import obstacle_of as obstacle_of_groups
 from plait_scheduler.nodes import final_reads, reads_of
 from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.prune import prune
+from plait_scheduler.scaled_products import (
+    SCALED,
+    SCALED_BY_RECIPE,
+    Scaled,
+    finished,
+    scaled_factors,
+    scaled_of,
+)
 from plait_utils import dataclass
 
 EVERY = "*"
 """Stands for all products, where the options name some."""
-SCALED = "aten::_scaled_mm"
 _ADDING = ("aten::addmm", "aten::baddbmm")
 _CALLS = frozenset(
     (
         *((op, "out", True) for op in ("aten::mm", "aten::bmm", *_ADDING)),
         ("aten::_int_mm", "", False),
         (SCALED, "", False),
+        (SCALED_BY_RECIPE, "", False),
         (GROUPED, "", False),
         (CONVOLUTION, "", False),
     )
@@ -67,8 +75,6 @@ _CALLS = frozenset(
 _FLOATS = (DType.f32, DType.bf16, DType.f16, DType.f8e4m3fn, DType.f8e5m2)
 _SUMS = MappingProxyType({**dict.fromkeys(_FLOATS, DType.f32), DType.i8: DType.i32})
 """By the type of factors, that in which their products are added."""
-_SCALED_TO = (DType.f32, DType.bf16, DType.f16)
-"""Types of results of which a scaled product is rounded once."""
 _SMALL_WEIGHT = 5 << 19
 """Elements of a weight by which few rows are multiplied in a kernel by rule: on an H200, 1 to 32
 rows of 768 by 768 to 3072 columns took 1.0 to 1.9 times less than calls, with a bias and a GELU 1.4
@@ -186,7 +192,10 @@ class _Maker:
         assert isinstance(body, ExternCall)
         left, right = self._factors(body)
         layouts = self._layout(left), self._layout(right)
-        if body.op == CONVOLUTION or self.buffers[left.buffer].dtype not in (DType.bf16, DType.f16):
+        if body.op in (CONVOLUTION, GROUPED) or self.buffers[left.buffer].dtype not in (
+            DType.bf16,
+            DType.f16,
+        ):
             return None
         if any(len(each.size) != 2 or not _is_known(each) for each in layouts):
             return None
@@ -218,17 +227,25 @@ class _Maker:
             return f"kernels do not multiply matrices of {kind}"
         dims = tuple(Var(f"i{n}", size) for n, size in enumerate(buffer.layout.size))
         place = [var.expr for var in dims]
-        obstacle = self._obstacle(body, buffer)
+        obstacle = self._obstacle(body)
         if obstacle is not None:
             return obstacle
-        value = self._terms(body, place)
+        scaled = self._scaled(body, buffer)
+        if isinstance(scaled, str):
+            return scaled
+        value = self._terms(body, place, scaled)
         sums = replace(
             buffer,
             name=_fresh(buffer.name, "sums", self.taken),
             dtype=_SUMS[kind],
             layout=buffer.layout if body.op == CONVOLUTION else Layout.of(buffer.layout.size),
         )
-        made = self._finished(body, Load(sums.name, place, sums.dtype), place)
+        total = Load(sums.name, place, sums.dtype)
+        made = (
+            self._finished(body, total, place)
+            if scaled is None
+            else finished(scaled, total, place, buffer.dtype, self._element)
+        )
         if value is None or made is None:
             return "a factor or what is added to it lies in memory in parts"
         finish = Pointwise(dims, _cast(made, buffer.dtype))
@@ -247,7 +264,7 @@ class _Maker:
         return left, right
 
     def _terms(
-        self, body: ExternCall, place: Sequence[IndexExpr]
+        self, body: ExternCall, place: Sequence[IndexExpr], scaled: Scaled | None
     ) -> tuple[tuple[Var, ...], Value] | None:
         """What is summed up for an element of the result, and over which variables."""
         left, right = self._factors(body)
@@ -262,9 +279,9 @@ class _Maker:
         elif body.op == GROUPED:
             along = Var("r0", self._layout(left).size[-1])
             terms = (along,)
-            factors = (
-                self._element(left, [place[0], along.expr]),
-                self._of_group(body, [place[0], along.expr, place[1]]),
+            ranks = [len(self._layout(each).size) for each in (left, right)]
+            factors = factors_of(
+                body, ranks, place, along.expr, self._group_count(body), self._element
             )
         else:
             along = Var("r0", self._layout(left).size[-1])
@@ -276,7 +293,19 @@ class _Maker:
         if factors[0] is None or factors[1] is None:
             return None
         wide = _SUMS[factors[0].dtype]
-        return terms, Op("mul", [_cast(factors[0], wide), _cast(factors[1], wide)])
+        pair: tuple[Value, Value] | None = _cast(factors[0], wide), _cast(factors[1], wide)
+        if scaled is not None and pair is not None:
+            pair = scaled_factors(scaled, pair, place, terms[0].expr, self._element)
+        return None if pair is None else (terms, Op("mul", pair))
+
+    def _scaled(self, body: ExternCall, buffer: Buffer) -> Scaled | str | None:
+        """How a product of floats of 8 bits is scaled, or why it is no loops; None for others."""
+        if body.op not in (SCALED, SCALED_BY_RECIPE):
+            return None
+        terms = self._layout(self._factors(body)[0]).size[-1]
+        return scaled_of(
+            body, buffer, terms, self._layout, lambda ref: self.buffers[ref.buffer].dtype
+        )
 
     def _finished(self, body: ExternCall, total: Load, place: Sequence[IndexExpr]) -> Value | None:
         """The element of the result of its sum: with what `addmm` adds, or the bias of a
@@ -284,8 +313,6 @@ class _Maker:
         if body.op == CONVOLUTION and body.args[2] is not None:
             bias = self._element(body.args[2], [place[1]])
             return None if bias is None else Op("add", [total, _cast(bias, total.dtype)])
-        if body.op == SCALED:
-            return self._scaled(body, total, place)
         if body.op not in _ADDING:
             return total
         added, _, _, beta, alpha = body.args
@@ -301,77 +328,21 @@ class _Maker:
             return None
         return Op("add", [scaled, _times(_cast(element, total.dtype), beta)])
 
-    def _obstacle(self, body: ExternCall, buffer: Buffer) -> str | None:
+    def _obstacle(self, body: ExternCall) -> str | None:
         """Why a call is no loops that multiply matrices; None where it is."""
         layouts = [self._layout(each) for each in self._factors(body)]
         if any(each.numel is as_index(0) for each in layouts):
             return "there is nothing to multiply"
         if body.op == CONVOLUTION:
             return obstacle_of(body, *layouts)
-        if body.op == SCALED:
-            return self._obstacle_of_scales(body, buffer)
         if body.op != GROUPED:
             return None
-        if [len(each.size) for each in layouts] != [2, 3] or body.args[3] is not None:
-            return "its groups are no rows of a matrix"
-        count = layouts[1].size[0]
-        if not count.is_constant or not 0 < count.as_int() <= MOST_GROUPS:
-            return "it has too many groups, or none"
-        return None
+        ends = body.args[2]
+        return obstacle_of_groups(body, self._layout(ends) if isinstance(ends, TensorRef) else None)
 
-    def _of_group(self, body: ExternCall, place: Sequence[IndexExpr]) -> Load | None:
-        """The element at a term and a column, of the matrix of a row's group."""
-        row, term, column = place
-        _, right = self._factors(body)
-        group = Var("group", self._layout(right).size[0])
-        count = group.extent.as_int()
-        found = self._element(right, [group.expr, term, column])
-        if found is None or count == 1:
-            return found
-        ends = [self._element(body.args[2], [as_index(n)]) for n in range(count - 1)]
-        axes = [n for n, at in enumerate(found.index) if at is group.expr]
-        others = [at for at in found.index if at is not group.expr]
-        if len(axes) != 1 or any(group in atoms(at) for at in others):
-            return None
-        known = [each for each in ends if each is not None and each.dtype is DType.i32]
-        if len(known) < len(ends):
-            return None
-        index: list[IndexExpr | Value] = [*found.index]
-        index[axes[0]] = group_of(known, row)
-        return Load(found.buffer, index, found.dtype)
-
-    def _obstacle_of_scales(self, body: ExternCall, buffer: Buffer) -> str | None:
-        """Why a scaled product is no sum times numbers of its rows and columns, of one each or of
-        the whole matrix; None where it is."""
-        first, second, _, scale_of_result = body.args[2:6]
-        if scale_of_result is not None or buffer.dtype not in _SCALED_TO:
-            return f"it is scaled for {buffer.dtype}"
-        rows, columns = buffer.layout.size
-        one = as_index(1)
-        for ref, shape in ((first, (rows, one)), (second, (one, columns))):
-            assert isinstance(ref, TensorRef)
-            layout = self._layout(ref)
-            if self.buffers[ref.buffer].dtype is not DType.f32:
-                return f"its scales are {self.buffers[ref.buffer].dtype}"
-            if layout.size != shape and layout.numel is not one:
-                return "its scales are of blocks"
-        return None
-
-    def _scaled(self, body: ExternCall, total: Load, place: Sequence[IndexExpr]) -> Value | None:
-        """A sum times the scales of its row and of its column, with a bias."""
-        value: Value = total
-        for ref in body.args[2:4]:
-            assert isinstance(ref, TensorRef)
-            size = self._layout(ref).size
-            near = place if len(size) == len(place) else [as_index(0)] * len(size)
-            scale = self._element(ref, _at_one(size, near))
-            if scale is None:
-                return None
-            value = Op("mul", [value, scale])
-        if body.args[4] is None:
-            return value
-        bias = self._element(body.args[4], [place[1]])
-        return None if bias is None else Op("add", [value, _cast(bias, total.dtype)])
+    def _group_count(self, body: ExternCall) -> int:
+        ends = body.args[2]
+        return self._layout(ends).size[0].as_int() if isinstance(ends, TensorRef) else 0
 
     def _stages(
         self,

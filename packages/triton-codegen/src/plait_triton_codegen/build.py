@@ -20,6 +20,7 @@ from plait_triton_codegen.kernels import (
     TritonKernelSource,
     host_kernel,
 )
+from plait_triton_codegen.machine_code import aligned_arguments
 from plait_triton_codegen.modules import load_module, module_key
 from plait_triton_codegen.options import TritonOptions
 from plait_triton_codegen.versions import check_capability, check_triton, triton_version
@@ -169,8 +170,13 @@ def built(
     with timer.phase("triton render"):
         mixed = _mixed(program)
         chip = _chip(program)
+        aligned = aligned_arguments(program)
         hosts = [
-            _rendered(kernel, kernel.name in mixed, chosen, chip, tiles.get(kernel.name))
+            _rendered(
+                *(kernel, kernel.name in mixed, chosen, chip),
+                aligned.get(kernel.name, frozenset()),
+                tiles.get(kernel.name),
+            )
             for kernel in program.kernels
         ]
         sources = {k.name: text for k, text in zip(program.kernels, hosts, strict=True)}
@@ -310,12 +316,13 @@ def _rendered(
     is_mixed: bool,
     options: TritonOptions,
     chip: Chip,
-    tile: Tile | None = None,
+    aligned: frozenset[int],
+    tile: Tile | None,
 ) -> HostKernel:
     """A kernel where its buffers are: on the CPU beside a GPU, as torch operations."""
     if kernel.name.endswith(_ON_CPU):
         return HostKernel(torch_kernel(kernel), None)
-    host = host_kernel(kernel, options, tile=tile, chip=chip)
+    host = host_kernel(kernel, options, tile=tile, chip=chip, aligned=aligned)
     if not is_mixed or host.source is None:
         return host
     plain = host.rendered

@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
+from plait_triton_codegen.device_bytes import to_f8e4m3fn, to_f8e5m2  # noqa: F401
 from plait_triton_codegen.device_draws import (  # noqa: F401
     approximate_exp,
     approximate_log,
@@ -192,6 +193,16 @@ def rows_of_group(ends, block, rows, count: tl.constexpr, padded: tl.constexpr, 
     first = tl.sum(tl.where(is_it, start + (block - (upto - blocks)) * size, 0), 0)
     behind = tl.sum(tl.where(is_it, end, 0), 0)
     return tl.minimum(group, count - 1), first, behind
+
+
+@triton.jit
+def terms_of_group(ends, group, terms):
+    """The first term of a group and the one behind it: groups end where `ends` tells, and begin
+    where the one before ends."""
+    start = tl.load(ends + group - 1, group > 0, 0).to(tl.int32)
+    end = tl.load(ends + group).to(tl.int32)
+    start = tl.minimum(tl.maximum(start, 0), terms)
+    return start, tl.minimum(tl.maximum(end, 0), terms)
 
 
 @triton.jit

@@ -140,7 +140,7 @@ def _versions() -> tuple[str, ...]:
     return __version__, triton_version(), *functions
 
 
-_FUNCTIONS = ("device.py", "device_draws.py", "device_sorts.py")
+_FUNCTIONS = ("device.py", "device_bytes.py", "device_draws.py", "device_sorts.py")
 """What kernels call."""
 
 

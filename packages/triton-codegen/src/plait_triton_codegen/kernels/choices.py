@@ -10,7 +10,7 @@ from plait_scheduler import AnyKernel, CombinedKernel, Kernel
 from plait_triton_codegen.errors import UnsupportedKernelError
 from plait_triton_codegen.kernels.attention import attention_of
 from plait_triton_codegen.kernels.chips import Chip
-from plait_triton_codegen.kernels.descriptors import LEAST_CAPABILITY, are_plain
+from plait_triton_codegen.kernels.descriptors import LEAST_CAPABILITY, aligned_names, are_plain
 from plait_triton_codegen.kernels.neighbours import (
     MOST_NEIGHBOURS,
     flat_neighbours,
@@ -42,10 +42,10 @@ def tile_choices(
     Raises UnsupportedKernelError for a kernel that Triton cannot express.
     """
     chip = chip or Chip()
-    rule = render_kernel(kernel, options, chip=chip)
+    rule = render_kernel(kernel, options, chip=chip, aligned=aligned)
     product = None if isinstance(kernel, CombinedKernel) else product_of(kernel)
     if isinstance(kernel, Kernel) and product is not None:
-        names = {p.name for n, p in enumerate(kernel.params) if aligned is None or n in aligned}
+        names = aligned_names(kernel.params, aligned)
         described = chip.capability >= LEAST_CAPABILITY and are_plain(product, kernel.params, names)
         tiles = product_tiles(product, tf32=options.tf32, chip=chip, described=described)
         most = len(tiles)

@@ -4,6 +4,9 @@ GPUs since sm_90 copy a block of a matrix to shared memory at one thread's word,
 of 128 bytes tells the matrix's place, sizes and strides. Its rows or its columns are contiguous and
 begin at multiples of 16 bytes. What lies outside of the matrix is read as zeros. Programs make the
 descriptors, in memory that is theirs while they run.
+
+Threads store results, so that rows of these may begin anywhere, as logits of 50257 words do. What
+stores such rows takes long, and by rule programs read the next block's factors meanwhile.
 """
 
 from __future__ import annotations
@@ -11,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from plait_ir_lowering import IndexExpr, Load, Value, Var, as_index
-from plait_scheduler import Param
+from plait_ir_lowering import IndexExpr, Load, Value, Var, as_index, substitute
+from plait_scheduler import Param, Store
 from plait_triton_codegen.kernels.products import Product
 from plait_triton_codegen.kernels.space import flat_variable, moved_values
 
@@ -40,9 +43,10 @@ class Matrix:
     lines_of_group: int = 0
     """Of columns that each group of rows has its own of, how many lines a group has; else 0."""
 
-    def made(self, lines: str, terms: str) -> str:
-        """A descriptor for blocks of so many lines and terms, the contiguous ones last."""
-        sizes, block = [self.lines, self.terms], [lines, terms]
+    def made(self, lines: str, terms: str, behind: str | None = None) -> str:
+        """A descriptor for blocks of so many lines and terms, the contiguous ones last; of the
+        terms before `behind`, where not of all."""
+        sizes, block = [str(self.lines), behind or str(self.terms)], [lines, terms]
         if not self.along_terms:
             sizes.reverse()
             block.reverse()
@@ -57,9 +61,14 @@ class Matrix:
         return text if self.along_terms == lines_first else f"{text}.T"
 
 
+def aligned_names(params: Sequence[Param], aligned: Collection[int] | None) -> set[str]:
+    """The names of the parameters at these positions, of all for None."""
+    return {p.name for n, p in enumerate(params) if aligned is None or n in aligned}
+
+
 def are_plain(found: Product, params: Sequence[Param], aligned: Collection[str]) -> bool:
     """Whether all factors are plain matrices, of parameters that begin at multiples of 16 bytes."""
-    if found.batches:
+    if found.batches and found.term_groups is None:
         return False
     group = None if found.groups is None else found.groups.var
     by_name = {param.name: param for param in params if param.name in aligned}
@@ -70,9 +79,47 @@ def are_plain(found: Product, params: Sequence[Param], aligned: Collection[str])
         lines, places = flat_variable("x", side)
         terms, others = flat_variable("k", found.inner)
         moved = moved_values([*values], places | others)
-        if any(matrix_of(each, by_name, lines, terms, group) is None for each in moved.values()):
+        matrices = [matrix_of(each, by_name, lines, terms, group) for each in moved.values()]
+        if not all(each is not None and begins_well(each, found) for each in matrices):
             return False
     return True
+
+
+def reads_ahead(
+    found: Product, params: Sequence[Param], aligned: Collection[str], capability: int
+) -> bool:
+    """Whether by rule programs share large blocks out and read them by descriptors: of products of
+    16 bits whose results have rows that do not begin at multiples of 16 bytes. 8192 by 768 by 50257
+    in bfloat16 took an H200 1.03 ms so, with a program for each block 1.14, and by either alone
+    1.24 and 1.31."""
+    in_groups = found.groups is not None or found.term_groups is not None
+    return (
+        found.dtype.itemsize == 2
+        and not in_groups
+        and capability >= LEAST_CAPABILITY
+        and _stores_odd_rows(found, params)
+        and are_plain(found, params, aligned)
+    )
+
+
+def _stores_odd_rows(found: Product, params: Sequence[Param]) -> bool:
+    """Whether a result is a matrix whose rows do not begin at multiples of 16 bytes."""
+    by_name = {param.name: param for param in params}
+    lines, places = flat_variable("x", found.rows)
+    columns, others = flat_variable("r", found.columns)
+    for statement in found.finish:
+        if isinstance(statement, Store):
+            param = by_name[statement.param]
+            index = [substitute(at, places | others) for at in statement.plain_index]
+            steps = _steps(param.layout.linear(index), (lines, columns))
+            if steps is not None and max(steps[1:]) * param.dtype.itemsize % BLOCK_BYTES:
+                return True
+    return False
+
+
+def begins_well(matrix: Matrix, found: Product) -> bool:
+    """Whether all blocks of a matrix begin at multiples of 16 bytes: groups of terms, anywhere."""
+    return found.term_groups is None or not matrix.along_terms
 
 
 def matrix_of(

@@ -9,6 +9,11 @@ import torch
 from plait_ir_lowering import Const, DType, Value, to_torch_dtype
 from plait_triton_codegen.kernels.operations import TRITON_DTYPES, kind_of
 
+BYTES = (DType.f8e4m3fn, DType.f8e5m2)
+"""Floats of 8 bits."""
+_LARGE = int(torch.tensor(float("inf")).to(torch.float8_e4m3fn).view(torch.uint8))
+"""The bits that this torch rounds to where a number is too large for f8e4m3fn."""
+
 
 def cast(text: str, source: DType, target: DType) -> str:
     """A value converted as ATen's copy does."""
@@ -22,6 +27,10 @@ def cast(text: str, source: DType, target: DType) -> str:
         return f"{wide} != 0"
     if target.is_reduced_precision and source is not DType.f32 and not through:
         wide = f"{wide}.to(tl.float32)"
+    if target is DType.f8e4m3fn:
+        return f"device.to_f8e4m3fn({wide}, {_LARGE})"
+    if target is DType.f8e5m2:
+        return f"device.to_f8e5m2({wide})"
     return f"{wide}.to({TRITON_DTYPES[target]})"
 
 
@@ -43,7 +52,7 @@ def constant(const: Const) -> str:
     if dtype is DType.bool_:
         return f"tl.full([], {bool(const.value)}, tl.int1)"
     if dtype.is_reduced_precision:
-        return f"tl.full([], {literal(const)}, tl.float32).to({TRITON_DTYPES[dtype]})"
+        return cast(f"tl.full([], {literal(const)}, tl.float32)", DType.f32, dtype)
     return f"tl.full([], {literal(const)}, {TRITON_DTYPES[dtype]})"
 
 

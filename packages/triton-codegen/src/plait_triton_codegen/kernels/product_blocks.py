@@ -5,7 +5,8 @@ way while one is multiplied. The largest block that leaves work for all processo
 
 Where there are more blocks than programs run at once, programs may also share the blocks out among
 them: the first factors of the next block are then on their way while the sums of one are finished
-and stored. By rule each block has a program; timing may find the others faster.
+and stored. By rule each block has a program, but for results of odd rows (`descriptors.py`); timing
+may find the others faster.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from dataclasses import replace
 from plait_ir_lowering import DType, IndexExpr, Var, product
 from plait_scheduler import Store
 from plait_triton_codegen.kernels.chips import Chip
-from plait_triton_codegen.kernels.products import BYTES, Product
+from plait_triton_codegen.kernels.literals import BYTES
+from plait_triton_codegen.kernels.products import Product
 from plait_triton_codegen.kernels.tiles import FULL_GRID, Tile, power_of_two
 
 LEAST_BLOCK = 16
@@ -25,6 +27,8 @@ _ENOUGH = 3 * FULL_GRID // 8
 """Programs that are enough: one for each of three quarters of the processors."""
 _LARGE = 128 * 128
 """Rows times columns of blocks that are shared out: the sums of small ones are soon finished."""
+_WIDE_SIDE = 128
+"""Rows and columns of blocks that are shared out by rule: fewer wait for memory."""
 _SMALL_WARPS = 4
 """Two programs of so many warps find room on a processor, even in large blocks."""
 _LEAST_BYTES = 32
@@ -48,6 +52,8 @@ _NARROW = (
 """For factors of 16 bits and integers of 8, from the most work for a program to the least."""
 _NARROWEST = tuple(tile for tile in _NARROW if tile.rblock < 256)
 """For floats of 8 bits, whose sums are in registers twice: as f32 and as tensor cores add them."""
+_SCALED = tuple(tile for tile in _NARROWEST if tile.xblock * tile.rblock <= _LARGE)
+"""For those with scales of blocks of terms: what these give is in registers beside the sums."""
 _TF32 = (
     Tile(128, 128, 8, False, 3, 32),
     Tile(64, 128, 4, False, 3, 32),
@@ -65,10 +71,19 @@ _WIDE = (
 """For f32, whose products no tensor core takes: more would not fit in registers."""
 
 
-def product_tile(found: Product, *, tf32: bool, shared: int) -> Tile:
-    """The block by rule; `shared` is the bytes of shared memory that a program may have."""
-    fitting = _one_block_each(found, tf32, shared)
-    return next((tile for tile in fitting if _blocks(found, tile) >= _ENOUGH), fitting[-1])
+def product_tile(found: Product, *, tf32: bool, chip: Chip, shared_out: bool = False) -> Tile:
+    """The block by rule.
+
+    Args:
+        shared_out: whether large blocks are rather shared out among programs, and factors read by
+            descriptors.
+    """
+    fitting = _one_block_each(found, tf32, chip.shared_bytes)
+    rule = next((tile for tile in fitting if _blocks(found, tile) >= _ENOUGH), fitting[-1])
+    if not shared_out or min(rule.xblock, rule.rblock) < _WIDE_SIDE:
+        return rule
+    forms = (replace(tile, described=True) for tile in _shared_out(found, (rule,), chip))
+    return next(forms, rule)
 
 
 def product_tiles(
@@ -85,8 +100,11 @@ def product_tiles(
     made = (*alone, *shared_out)
     if not described or (found.dtype is DType.f32 and not tf32):
         return made
+    if found.term_groups is not None:  # of which each has descriptors of its own
+        made = alone
     large = [tile for tile in made if tile.xblock * tile.rblock >= _LARGE]
-    return (*made, *dict.fromkeys(replace(tile, described=True) for tile in large))
+    described_tiles = (replace(tile, described=True) for tile in large)
+    return (*alone, *shared_out, *dict.fromkeys(described_tiles))
 
 
 def _one_block_each(found: Product, tf32: bool, shared: int) -> tuple[Tile, ...]:
@@ -96,7 +114,7 @@ def _one_block_each(found: Product, tf32: bool, shared: int) -> tuple[Tile, ...]
 
 def _table(found: Product, tf32: bool) -> tuple[Tile, ...]:
     if found.dtype in BYTES:
-        return _NARROWEST
+        return _SCALED if found.scaled_terms else _NARROWEST
     return _NARROW if found.dtype.itemsize <= 2 else _TF32 if tf32 else _WIDE
 
 
@@ -128,6 +146,8 @@ def _fitted(found: Product, tile: Tile, shared: int) -> Tile:
         rblock=_cut(max(tile.rblock // sums, LEAST_BLOCK), _count(found.columns), LEAST_BLOCK),
         kblock=_cut(terms, _count(found.inner), max(least, LEAST_BLOCK)),
     )
+    while made.kblock > least and found.scaled_terms % made.kblock:
+        made = replace(made, kblock=made.kblock // 2)
     while _stored_bytes(found, made) > shared and made.rblock > LEAST_BLOCK:
         made = replace(made, rblock=made.rblock // 2)
     made = _with_fewer_stages(found, made, shared)

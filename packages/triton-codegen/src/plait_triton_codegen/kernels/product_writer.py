@@ -30,10 +30,11 @@ from plait_ir_lowering import (
 )
 from plait_scheduler import Domain, Kernel, Let, Statement, Store
 from plait_triton_codegen.kernels.attention_scores import unconditional, varies
-from plait_triton_codegen.kernels.descriptors import Matrix, matrix_of
+from plait_triton_codegen.kernels.descriptors import Matrix, begins_well, matrix_of
+from plait_triton_codegen.kernels.literals import BYTES
 from plait_triton_codegen.kernels.operations import TRITON_DTYPES
 from plait_triton_codegen.kernels.product_blocks import product_grid
-from plait_triton_codegen.kernels.products import BYTES, Product, Sum
+from plait_triton_codegen.kernels.products import Product, Sum
 from plait_triton_codegen.kernels.source import BlocksText
 from plait_triton_codegen.kernels.space import (
     FlatKernel,
@@ -102,12 +103,17 @@ class ProductWriter:
     left: _Side = field(init=False)
     right: _Side = field(init=False)
     finish: ValueWriter = field(init=False)
+    scales: ValueWriter = field(init=False)
+    """Of what a turn multiplies, at the turn's first term."""
+    scaled: dict[Value, Value] = field(init=False)
+    """Each scale as the kernel has it with the same over the variables of blocks."""
     lines: list[str] = field(default_factory=list)
     edges: tuple[str, str] = field(init=False)
-    """What the kernel calls a block's first row and the one behind its group."""
+    """What the kernel calls a block's first row and the one behind its group; or its first term."""
 
     def __post_init__(self) -> None:
         kernel, found = self.kernel, self.found
+        assert found.scaled_terms % self.tile.kblock == 0, "a turn's terms have different scales"
         taken = taken_names(kernel) | {"XBLOCK", "RBLOCK", "KBLOCK", "errors"}
         taken |= {var.name for var in (*kernel.outer, *kernel.inner)}
         taken |= set() if found.groups is None else {found.groups.var.name}
@@ -120,10 +126,14 @@ class ProductWriter:
         lefts = moved_values([each.left for each in found.sums], rows | left_terms)
         rights = moved_values([each.right for each in found.sums], columns | right_terms)
         finish = [_moved_statement(each, rows | columns) for each in found.finish]
+        start, turns = flat_variable(self.names["start"], found.inner)
+        scales = [scale for each in found.sums for scale in each.scales]
+        self.scaled = moved_values(scales, rows | columns | turns)
         flats = [
             self._flat(x, along, _named(lefts)),
             self._flat(r, down, _named(rights)),
             self._flat(x, r, finish),
+            self._flat(x, r, _named(self.scaled)),
         ]
         wide = any(needs_64_bits(flat) for flat in flats)
         masks = {
@@ -143,17 +153,20 @@ class ProductWriter:
                 checked=checked,
                 blocks=blocks,
                 is_factor=blocks is not _SUMS,
+                looped=start,
             )
-            for flat, blocks in zip(flats, (_LEFT, _RIGHT, _SUMS), strict=True)
+            for flat, blocks in zip(flats, (_LEFT, _RIGHT, _SUMS, _SUMS), strict=True)
         ]
         row, column = self.names["row"], self.names["column"]
         self.left = _Side(writers[0], lefts, "[None, :]", "left", row, "XBLOCK")
         self.right = _Side(writers[1], rights, "[:, None]", "right", column, "RBLOCK")
-        self.finish = writers[2]
+        self.finish, self.scales = writers[2:]
 
     def text(self) -> BlocksText:
         """The body of the kernel's function."""
-        outside = self._descriptors() if self.tile.described else []
+        described = self._descriptors() if self.tile.described else []
+        by_block = self.found.term_groups is not None  # matrices end where the block's group does
+        outside = [] if by_block else described
         outside += self._all_blocks() if self.tile.programs else []
         for each in self.found.sums:
             kind = TRITON_DTYPES[each.dtype]
@@ -162,29 +175,31 @@ class ProductWriter:
             self._hoist(side)
         self._loop()
         self._finish()
-        sides = (self.left.writer, self.right.writer, self.finish)
+        sides = (self.left.writer, self.right.writer, self.scales, self.finish)
         head = [*self._points(), *(line for writer in sides for line in writer.prologue)]
-        lines = [f"    {line}" for line in head] + self.lines
+        lines = [f"    {line}" for line in head] + (described if by_block else []) + self.lines
         if self.tile.programs:
             lines = [f"    {line}" for line in lines]
         blocks = tuple(product_grid(self.found, self.tile))
         matrices = (*self.left.matrices.values(), *self.right.matrices.values())
-        described = dict.fromkeys(matrix.param for matrix, _ in matrices)
+        params = dict.fromkeys(matrix.param for matrix, _ in matrices)
         checks = len(self.finish.checked)
-        return BlocksText([*outside, *lines], self.tile, blocks, checks, (*described,))
+        return BlocksText([*outside, *lines], self.tile, blocks, checks, (*params,))
 
     def _descriptors(self) -> list[str]:
         """Lines that make a descriptor for each factor that is a plain matrix."""
         params = {param.name: param for param in self.kernel.params}
         group = None if self.found.groups is None else self.found.groups.var
+        # no descriptor is of nothing, even where none is read
+        terms = None if self.found.term_groups is None else f"tl.maximum({self.edges[1]}, 1)"
         lines = []
         for side in (self.left, self.right):
             for value, moved in side.values.items():
                 matrix = matrix_of(moved, params, side.writer.flat.x, _terms(side), group)
-                if matrix is not None:
+                if matrix is not None and begins_well(matrix, self.found):
                     name = fresh(f"{side.name}_matrix", self.taken)
                     side.matrices[value] = matrix, name
-                    lines.append(f"    {name} = {matrix.made(side.block, 'KBLOCK')}")
+                    lines.append(f"    {name} = {matrix.made(side.block, 'KBLOCK', terms)}")
         return lines
 
     def _all_blocks(self) -> list[str]:
@@ -207,6 +222,7 @@ class ProductWriter:
     def _mask(self, name: str, var: Var, block: int) -> str | None:
         """The name of what is within a variable's extent, where a block may reach beyond it."""
         in_groups = name == "xmask" and self.found.groups is not None
+        in_groups |= name == "kmask" and self.found.term_groups is not None
         if not in_groups and var.extent.is_constant and var.extent.as_int() % block == 0:
             return None
         return fresh(name, self.taken)
@@ -249,7 +265,7 @@ class ProductWriter:
             f"{row}, {column} = device.grouped({place}, {blocks[0]}, {blocks[1]}, {_GROUP})"
         )
         x, r = writer.flat.x, self._columns
-        lines += self._rows(x)
+        lines += [*self._rows(x), *self._terms_of_group()]
         lines.append(f"{r.name} = {column} * RBLOCK + tl.arange(0, RBLOCK)[None, :]")
         return [*lines, *self._bound(writer, "r", r)]
 
@@ -269,6 +285,18 @@ class ProductWriter:
             f"{self.finish.masks['x']} = {x.name} < {behind}",
         ]
 
+    def _terms_of_group(self) -> list[str]:
+        """The line that tells the terms of a block, where these are some of all."""
+        groups, writer = self.found.term_groups, self.finish
+        if groups is None:
+            return []
+        before = len(writer.prologue)
+        extent = writer.index(_terms(self.left).extent).text
+        given = f"{groups.ends}, {writer.index(groups.group).grouped()}, {extent}"
+        parts = [*writer.prologue[before:]]
+        del writer.prologue[before:]
+        return [*parts, f"{', '.join(self.edges)} = device.terms_of_group({given})"]
+
     @property
     def _columns(self) -> Var:
         return self.right.writer.flat.x
@@ -279,8 +307,10 @@ class ProductWriter:
 
     def _bound(self, writer: ValueWriter, axis: str, var: Var) -> list[str]:
         """The line that defines an axis's mask, if it has one."""
-        mask = writer.masks.get(axis)
-        return [f"{mask} = {var.name} < {writer.index(var.extent).text}"] if mask else []
+        mask, behind = writer.masks.get(axis), writer.index(var.extent).text
+        if self.found.term_groups is not None and var in (_terms(self.left), _terms(self.right)):
+            behind = self.edges[1]
+        return [f"{mask} = {var.name} < {behind}"] if mask else []
 
     def _hoist(self, side: _Side) -> None:
         """Read before the loop what is the same for all terms."""
@@ -293,10 +323,13 @@ class ProductWriter:
     def _loop(self) -> None:
         """The loop over blocks of terms."""
         start, extent = self.names["start"], _terms(self.left).extent
-        stop = self.finish.index(extent).text
+        first, stop = "0", self.finish.index(extent).text
+        if self.found.term_groups is not None:
+            first, stop = self.edges
         if self.found.groups is not None:  # no terms for blocks that no group has
             stop = f"tl.where({self.edges[0]} < {self.edges[1]}, {stop}, 0)"
-        self._add(f"for {start} in tl.range(0, {stop}, KBLOCK, num_stages={self.tile.stages}):")
+        stages = self.tile.stages
+        self._add(f"for {start} in tl.range({first}, {stop}, KBLOCK, num_stages={stages}):")
         blocks: dict[Value, str] = {}
         for side in (self.left, self.right):
             writer, terms = side.writer, _terms(side)
@@ -310,21 +343,32 @@ class ProductWriter:
                 self._flush(writer, 2)
                 blocks[value] = fresh(side.name, self.taken)
                 self._add(f"{blocks[value]} = {text}", depth=2)
+        self.scales.inside = {}
         for each in self.found.sums:
-            text = self._product(each, blocks[each.left], blocks[each.right])
+            pair = blocks[each.left], blocks[each.right]
+            sums = "tl.zeros([XBLOCK, RBLOCK], tl.float32)" if each.scales else each.name
+            text = self._product(each, *pair, sums)
+            if each.scales:
+                text = f"{each.name} + {' * '.join([text, *self._scales(each)])}"
             self._add(f"{each.name} = {text}", depth=2)
 
-    def _product(self, each: Sum, left: str, right: str) -> str:
-        """A sum with what a turn adds to it."""
+    def _scales(self, each: Sum) -> list[str]:
+        """The scales of what a turn multiplies, which are the same for its terms."""
+        texts = [self.scales.write(self.scaled[scale]).grouped() for scale in each.scales]
+        self._flush(self.scales, 2)
+        return texts
+
+    def _product(self, each: Sum, left: str, right: str, sums: str) -> str:
+        """Sums with what a turn adds to them."""
         if each.dtype is DType.i32:
-            return f"tl.dot({left}, {right}, {each.name}, out_dtype=tl.int32)"
+            return f"tl.dot({left}, {right}, {sums}, out_dtype=tl.int32)"
         if each.left.dtype in BYTES:
             if not self.exact:
                 most = min(_IMPRECISE_TERMS, self.tile.kblock)
-                return f"device.dot_of_bytes({left}, {right}, {each.name}, {most})"
+                return f"device.dot_of_bytes({left}, {right}, {sums}, {most})"
             left, right = f"{left}.to(tl.float16)", f"{right}.to(tl.float16)"
         tf32 = each.left.dtype is DType.f32 and self.options.tf32
-        return f'device.dot({left}, {right}, {each.name}, "{"tf32" if tf32 else "ieee"}")'
+        return f'device.dot({left}, {right}, {sums}, "{"tf32" if tf32 else "ieee"}")'
 
     def _read(self, side: _Side, value: Value) -> str | None:
         """A factor that a descriptor reads as a whole block, 0 behind the ends."""

@@ -8,14 +8,18 @@ A kernel like
 
 is a product of matrices: what is loaded for a row `i0` serves all columns `i1`, and the other way
 round. Batches are variables that both factors depend on. Where rows are in groups with matrices of
-their own, what is loaded for a row serves all columns, and for a column all rows of a group.
+their own, what is loaded for a row serves all columns, and for a column all rows of a group; what
+is in groups is called rows, be it the result's columns. Where terms are in groups, each batch sums
+up those of one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from plait_ir_lowering import DType, Local, Op, Value, Var, post_order
+from plait_ir_lowering import DType, Local, Op, Value, Var, atoms, post_order
 from plait_scheduler import (
     Groups,
     Kernel,
@@ -23,18 +27,23 @@ from plait_scheduler import (
     Reduce,
     Statement,
     Store,
+    TermGroups,
     sums_of,
     variables_of,
     without_groups,
+    without_term_groups,
 )
+from plait_triton_codegen.kernels.literals import BYTES
+from plait_triton_codegen.kernels.scaled_terms import scaled_terms, without_scale
+
+_Found = TypeVar("_Found", Groups, TermGroups)
 
 MOST_SUMS = 2
 """Of more products of the same rows, sums would not fit in registers."""
 _LEAST_ROWS, _LEAST_COLUMNS, _LEAST_TERMS = 2, 16, 16
 """Less leaves most of what tensor cores multiply empty."""
-BYTES = (DType.f8e4m3fn, DType.f8e5m2)
-"""Floats of 8 bits, which f16 and bf16 hold exactly."""
 _NARROW = (DType.f16, DType.bf16, *BYTES)
+"""Floats of 8 bits are such that f16 and bf16 hold them exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +58,8 @@ class Sum:
     right: Value
     dtype: DType
     """Of the sum: f32 or i32."""
+    scales: tuple[Value, ...] = ()
+    """What products are multiplied by, in f32: for a row or a column, and blocks of terms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +75,10 @@ class Product:
     """What is done with the sums at each point of rows and columns."""
     groups: Groups | None = None
     """Of rows, where these have matrices of their own, that right factors are read of."""
+    term_groups: TermGroups | None = None
+    """Of terms, where each batch sums up those of its group alone."""
+    scaled_terms: int = 0
+    """Neighbouring terms of which all have the same scales, where products have some; else 0."""
 
     @property
     def dtype(self) -> DType:
@@ -79,14 +94,22 @@ def product_of(kernel: Kernel) -> Product | None:
     reduces, finish = found
     if len(reduces) > MOST_SUMS or not any(isinstance(each, Store) for each in finish):
         return None
-    reduces, groups = _by_groups(kernel, reduces)
+    params = {param.name: param for param in kernel.params}
+    reduces, groups = _in_common(
+        reduces, [without_groups(each.value, params, "group") for each in reduces]
+    )
+    reduces, term_groups = _in_common(
+        reduces, [without_term_groups(each.value, params) for each in reduces]
+    )
     sides = _sides(kernel.outer, reduces[0].value)
     if sides is None:
         return None
     batches, rows, columns = sides
+    if groups is not None and [groups.row] == [var.expr for var in columns]:
+        rows, columns = columns, rows
     sums: list[Sum] = []
     for reduce in reduces:
-        made = _sum(reduce, frozenset(rows), frozenset(columns))
+        made = _sum(reduce, frozenset(rows), frozenset(columns), kernel.inner)
         if made is None:
             return None
         sums.append(made)
@@ -95,18 +118,36 @@ def product_of(kernel: Kernel) -> Product | None:
         return None
     if groups is not None and (batches or len(rows) != 1 or groups.row is not rows[0].expr):
         return None
-    return Product(batches, rows, columns, kernel.inner, tuple(sums), _needed(finish), groups)
+    if term_groups is not None and not _are_of_batches(term_groups, batches, kernel.inner):
+        return None
+    scaled = scaled_terms([scale for each in sums for scale in each.scales], kernel.inner)
+    return Product(
+        batches,
+        rows,
+        columns,
+        kernel.inner,
+        tuple(sums),
+        _needed(finish),
+        groups,
+        term_groups,
+        scaled,
+    )
 
 
-def _by_groups(kernel: Kernel, reduces: list[Reduce]) -> tuple[list[Reduce], Groups | None]:
-    """The sums in terms of the groups of rows, where all have the same."""
-    params = {param.name: param for param in kernel.params}
-    moved = [without_groups(each.value, params, "group") for each in reduces]
-    groups = moved[0][1]
-    if groups is None or any(each != groups for _, each in moved):
+def _in_common(
+    reduces: list[Reduce], found: Sequence[tuple[Value, _Found | None]]
+) -> tuple[list[Reduce], _Found | None]:
+    """The sums without the groups that are in all of them, and these."""
+    common = found[0][1]
+    if common is None or any(each != common for _, each in found):
         return reduces, None
-    pairs = zip(reduces, moved, strict=True)
-    return [replace(each, value=value) for each, (value, _) in pairs], groups
+    pairs = zip(reduces, found, strict=True)
+    return [replace(each, value=value) for each, (value, _) in pairs], common
+
+
+def _are_of_batches(groups: TermGroups, batches: tuple[Var, ...], inner: tuple[Var, ...]) -> bool:
+    """Whether all terms of a program are of one group."""
+    return [groups.term] == [var.expr for var in inner] and atoms(groups.group) <= {*batches}
 
 
 def _needed(finish: tuple[Statement, ...]) -> tuple[Statement, ...]:
@@ -148,7 +189,9 @@ def _sides(
     return tuple(var for var in outer if var not in alone), rows, columns
 
 
-def _sum(reduce: Reduce, rows: frozenset[Var], columns: frozenset[Var]) -> Sum | None:
+def _sum(
+    reduce: Reduce, rows: frozenset[Var], columns: frozenset[Var], inner: tuple[Var, ...]
+) -> Sum | None:
     """A sum as one of products of rows and columns, or None."""
     value = reduce.value
     if not (isinstance(value, Op) and value.name == "mul"):
@@ -158,8 +201,13 @@ def _sum(reduce: Reduce, rows: frozenset[Var], columns: frozenset[Var]) -> Sum |
         left, right = right, left
     if variables_of(left) & columns or variables_of(right) & rows:
         return None
+    scaled = [without_scale(factor, inner) for factor in (left, right)]
+    scales: tuple[Value, ...] = ()
+    if all(_narrow(factor).dtype in BYTES for factor, _ in scaled):
+        (left, first), (right, second) = scaled
+        scales = tuple(each for each in (first, second) if each is not None)
     factors = _factors(left, right)
-    return None if factors is None else Sum(reduce.name, *factors, value.dtype)
+    return None if factors is None else Sum(reduce.name, *factors, value.dtype, scales)
 
 
 def _factors(left: Value, right: Value) -> tuple[Value, Value] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from plait_ir_lowering import DType, ReductionKind, Var
@@ -26,6 +26,7 @@ from plait_triton_codegen.errors import UnsupportedKernelError
 from plait_triton_codegen.kernels.attention import AttentionWriter, attention_of
 from plait_triton_codegen.kernels.chips import Chip
 from plait_triton_codegen.kernels.combined import combined_source, shared_tile
+from plait_triton_codegen.kernels.descriptors import aligned_names, reads_ahead
 from plait_triton_codegen.kernels.exactness import is_exact, is_wide
 from plait_triton_codegen.kernels.lanes import by_lanes
 from plait_triton_codegen.kernels.launchers import (
@@ -75,10 +76,12 @@ def render_kernel(
     *,
     tile: Tile | None = None,
     chip: Chip | None = None,
+    aligned: Collection[int] | None = None,
 ) -> TritonKernelSource:
     """`kernel` as Triton source, in blocks of `tile` or as `choose_tile` finds best.
 
-    `chip` is what it runs on, for kernels that choose by it.
+    `chip` is what it runs on, for kernels that choose by it; `aligned` are positions of the
+    parameters that begin at multiples of 16 bytes, None for all.
 
     Raises UnsupportedKernelError for what Triton cannot express: complex numbers, what has no
     atomic operation, and rows that do not fit in registers and are overwritten before their last
@@ -92,7 +95,8 @@ def render_kernel(
         return _attention(kernel, attend, chosen, tile, chip.shared_bytes)
     found = product_of(kernel)
     if found is not None:
-        return _product(kernel, found, chosen, tile, chip)
+        tile = tile or _rule_of(kernel, found, chosen, chip, aligned)
+        return _product(kernel, found, chosen, tile)
     if is_scatter(kernel):
         kernel = in_any_order(kernel)
     return _Renderer(kernel, chosen, tile, chip).source()
@@ -117,14 +121,26 @@ def _attention(
 
 
 def _product(
-    kernel: Kernel, found: Product, options: TritonOptions, tile: Tile | None, chip: Chip
+    kernel: Kernel, found: Product, options: TritonOptions, tile: Tile
 ) -> TritonKernelSource:
     """Raises UnsupportedKernelError for a type that Triton does not have."""
     for param in kernel.params:
         kind_of(param.dtype)
     exact = is_wide(kernel, options)
-    chosen = tile or product_tile(found, tf32=options.tf32, shared=chip.shared_bytes)
-    return _of_blocks(kernel, ProductWriter(kernel, found, options, exact, chosen).text())
+    return _of_blocks(kernel, ProductWriter(kernel, found, options, exact, tile).text())
+
+
+def _rule_of(
+    kernel: Kernel,
+    found: Product,
+    options: TritonOptions,
+    chip: Chip,
+    aligned: Collection[int] | None,
+) -> Tile:
+    """The tile of a product by rule."""
+    names = aligned_names(kernel.params, aligned)
+    ahead = reads_ahead(found, kernel.params, names, chip.capability)
+    return product_tile(found, tf32=options.tf32, chip=chip, shared_out=ahead)
 
 
 def _of_blocks(kernel: Kernel, text: BlocksText) -> TritonKernelSource:
@@ -152,14 +168,16 @@ def host_kernel(
     *,
     tile: Tile | None = None,
     chip: Chip | None = None,
+    aligned: Collection[int] | None = None,
 ) -> HostKernel:
-    """`kernel` for the host program, on such a device; in blocks of `tile`, or by rule.
+    """`kernel` for the host program, on such a device; in blocks of `tile`, or by rule; `aligned`
+    as in `render_kernel`.
 
     A kernel that Triton cannot express runs as torch operations, with a warning, unless
     `options.fallback` is off.
     """
     try:
-        source = render_kernel(kernel, options, tile=tile, chip=chip)
+        source = render_kernel(kernel, options, tile=tile, chip=chip, aligned=aligned)
     except UnsupportedKernelError as error:
         if not options.fallback:
             raise
