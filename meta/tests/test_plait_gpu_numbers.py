@@ -16,6 +16,9 @@ OPTIMIZERS = {
     "RAdam": lambda given: torch.optim.RAdam(given, lr=1e-2),
     "NAdam": lambda given: torch.optim.NAdam(given, lr=1e-2),
     "momentum": lambda given: torch.optim.SGD(given, lr=1e-2, momentum=0.9),
+    "AdamW, fused": lambda given: torch.optim.AdamW(given, lr=1e-2, fused=True),
+    "Adagrad": lambda given: torch.optim.Adagrad(given, lr=1e-2),
+    "momentum, fused": lambda given: torch.optim.SGD(given, lr=1e-2, momentum=0.9, fused=True),
 }
 
 

@@ -1,8 +1,9 @@
 """Fused optimizers (``torch._fused_adam_`` and its kin) as arithmetic on each parameter.
 
 They compute what ATen's CPU kernels do, in their order: Adam's of halves in single precision,
-rounded as they are stored; what follows from the count of steps alone in double precision. Other
-optimizers of halves round in ways of their own, and stay whole. With a gradient scaler gradients
+rounded as they are stored; what follows from the count of steps alone in double precision. Those of
+GPUs compute the same but for the order of two products. Other optimizers of halves round in ways of
+their own, and stay whole. With a gradient scaler gradients
 are divided by the scale, and nothing changes in a step in which one was not finite.
 """
 
@@ -18,6 +19,7 @@ from torch._ops import OpOverload
 aten = torch.ops.aten
 
 _HALVES = (torch.float16, torch.bfloat16)
+_DEVICES = ("cpu", "cuda")
 
 
 def rule_of(function: object) -> Callable[..., object] | None:
@@ -190,7 +192,7 @@ def _unlike(params: Sequence[Tensor], grads: Sequence[Tensor]) -> bool:
     """Whether kernels may do something else: gradients of another dtype, elements that are no
     floats, or other devices."""
     return len({param.dtype for param in params}) != 1 or any(
-        param.device.type != "cpu" or param.dtype != grad.dtype or not param.dtype.is_floating_point
+        param.device.type not in _DEVICES or param.dtype != grad.dtype or not param.dtype.is_floating_point
         for param, grad in zip(params, grads, strict=True)
     )
 
