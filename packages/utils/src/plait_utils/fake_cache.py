@@ -73,6 +73,14 @@ def call_key(
     return func, given, named, torch.get_default_dtype()
 
 
+def described(mode: FakeTensorMode, value: Any) -> object | None:
+    """What the results of operators follow from, of an argument; None where that is not known."""
+    try:
+        return _part(mode, value)
+    except _UnfitError:
+        return None
+
+
 def write_key(
     mode: FakeTensorMode, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> object | None:

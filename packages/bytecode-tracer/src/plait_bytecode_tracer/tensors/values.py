@@ -144,11 +144,12 @@ def _evaluated(nodes: Sequence[fx.Node]) -> Any:
     """What the last of some nodes gives that need no others."""
     values: dict[fx.Node, Any] = {}
     for node in nodes:
+        target: Any = node.target
         args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
         if node.op == "call_method":
-            values[node] = getattr(args[0], node.target)(*args[1:], **kwargs)
+            values[node] = getattr(args[0], target)(*args[1:], **kwargs)
         else:
-            values[node] = node.target(*args, **kwargs)
+            values[node] = target(*args, **kwargs)
     return values[nodes[-1]]
 
 
