@@ -8,6 +8,8 @@ import pytest
 import torch
 from tracer_oracle import check, compiled
 
+from plait_bytecode_tracer.errors import TooLongError
+from plait_bytecode_tracer.frames.pace import MAX_IDLE_STEPS, STEPS_FOR_EACH, Pace
 from plait_bytecode_tracer.graph.memory import Memory
 
 
@@ -157,3 +159,18 @@ def test_reading_counts_grows_linearly_with_them():
     assert many[0] - more[0] == 2 * (more[0] - few[0])
     for first, second, third in zip(few[1], more[1], many[1], strict=True):
         assert third - second <= 1.05 * 2 * (second - first)
+
+
+def test_programs_go_over_many_tensors_between_operations():
+    """They may take the more instructions, the more the graph is given."""
+    few, many = Pace(), Pace()
+    for _ in range(100):
+        many.note_input()
+    for each in (few, many):
+        each.steps = MAX_IDLE_STEPS + 100 * STEPS_FOR_EACH
+    many.require_brief()
+    with pytest.raises(TooLongError):
+        few.require_brief()
+    many.steps += 1
+    with pytest.raises(TooLongError):
+        many.require_brief()
