@@ -48,9 +48,9 @@ def test_what_fails_fails_again():
     with mode, torch.no_grad():
         x.add_(y)
         for _ in range(2):
-            with pytest.raises(RuntimeError, match="Promotion|cast"):
+            with pytest.raises(RuntimeError):
                 x.to(torch.int32).add_(y)
-            with pytest.raises(RuntimeError, match="size"):
+            with pytest.raises(RuntimeError):
                 x.add_(y[1:3])
         x.add_(y)
 
