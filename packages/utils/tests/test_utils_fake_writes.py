@@ -32,7 +32,8 @@ def test_a_remembered_write_returns_and_counts_as_the_first(name, grad):
     found = []
     mode = fake.FakeMode()
     for _ in range(3):
-        x, y = (mode.from_tensor(torch.randn(3, 4)) for _ in range(2))
+        real = torch.randn(3, 4), torch.randn(3, 4)
+        x, y = map(mode.from_tensor, real)
         y.requires_grad_(grad and name in ("add", "addcdiv", "copy"))
         with mode, torch.set_grad_enabled(grad):
             result = WRITES[name](x, y)
@@ -44,7 +45,8 @@ def test_a_remembered_write_returns_and_counts_as_the_first(name, grad):
 
 def test_what_fails_fails_again():
     mode = fake.FakeMode()
-    x, y = (mode.from_tensor(torch.randn(4)) for _ in range(2))
+    real = torch.randn(4), torch.randn(4)
+    x, y = map(mode.from_tensor, real)
     with mode, torch.no_grad():
         x.add_(y)
         for _ in range(2):
@@ -69,7 +71,8 @@ def test_kernels_run_once_for_tensors_that_are_alike(monkeypatch):
         forget_results()
         ran.clear()
         mode = fake.FakeMode()
-        tensors = [mode.from_tensor(torch.randn(3)) for _ in range(count + 1)]
+        real = [torch.randn(3) for _ in range(count + 1)]  # of which none takes another's memory
+        tensors = list(map(mode.from_tensor, real))
         with mode, torch.no_grad():
             for each in tensors[1:]:
                 each.addcmul_(tensors[0], tensors[0])
