@@ -100,6 +100,31 @@ def test_constants_are_what_they_are_when_they_are_read(function):
         check(function, torch.tensor(3.0), calls=4)
 
 
+def read_as_another_type(x):
+    return x.view(torch.float16).item()
+
+
+def changed_as_another_type(x):
+    x.view(torch.int16).add_(1)
+    return x.item()
+
+
+def read_beside_it(x):
+    x.add_(1)
+    return x.as_strided((), (), 1).item()
+
+
+@pytest.mark.parametrize(
+    "function", [read_as_another_type, changed_as_another_type, read_beside_it]
+)
+def test_views_that_are_other_numbers(function):
+    fast = compiled(function)
+    for value in (1.0, 2.0, 3.0):
+        one, other = (torch.tensor([value, 7.0], dtype=torch.bfloat16)[0] for _ in range(2))
+        assert function(one) == fast(other)
+        assert torch.equal(one, other)
+
+
 def test_inputs_in_one_memory():
     def function(x, y):
         x.add_(1)

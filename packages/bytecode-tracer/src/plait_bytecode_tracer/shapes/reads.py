@@ -86,7 +86,7 @@ def number_before(state: TraceState, tensor: TensorVariable) -> Variable | None:
     if type(value) not in (int, float):
         return None
     numbers = [_code(state, number) for number in past.numbers]
-    key = f"{source.code} {changes} {numbers}"
+    key = f"{source.code} {len(changes)}"  # what has been done to a tensor only grows
     name = state.constants.name(symbols.readers.setdefault(key, reader))
     code = f"{name}({', '.join([source.code, *numbers])})"
     return symbols.number(value, Source(code, _text(source.text, past), source), Mark(True))
@@ -143,6 +143,8 @@ def _past_of(state: TraceState, tensor: TensorVariable) -> Past | None:
     past: Past | None = None
     for touch in state.memory.touching(state.graph, storage_of(fake)):
         if touch.takes and past is not None:
+            if touch.gives and not _is_at(touch.node, past.base):
+                return None  # as a view of another dtype
             if not _follow(state, past, touch):
                 return None
         elif touch.gives and touch.node.target is not operator.getitem:
@@ -155,6 +157,12 @@ def _past_of(state: TraceState, tensor: TensorVariable) -> Past | None:
     if begun < 0 or past.base.meta["val"]._version != begun + past.counted:
         return None  # something else has changed it
     return past
+
+
+def _is_at(node: fx.Node, base: fx.Node) -> bool:
+    """Whether a tensor begins with the element of another one in its memory."""
+    view, value = node.meta["val"], base.meta["val"]
+    return view.dtype is value.dtype and bool(view.storage_offset() == value.storage_offset())
 
 
 def _follow(state: TraceState, past: Past, touch: Touch) -> bool:
