@@ -65,6 +65,25 @@ def test_compiling_grows_linearly_with_parameters(without_verifiers):
     assert many <= 1.15 * few
 
 
+def calls_of_updates(count):
+    """The calls of the first compilation of AdamW's update, with counts of steps that are
+    constants, and of the second one, which reads them and is given what follows from them."""
+    torch.manual_seed(0)
+    parameters = [torch.nn.Parameter(torch.randn(4, 4)) for _ in range(count)]
+    for each in parameters:
+        each.grad = torch.randn_like(each)
+    fast = plait.compile(torch.optim.AdamW(parameters, lr=1e-2, foreach=True).step)
+    return [calls_of(fast)[0] for _ in range(2)]
+
+
+def test_compiling_an_update_grows_linearly_with_parameters(without_verifiers):
+    calls_of_updates(4)  # what a first compilation in a process looks up
+    found = {count: calls_of_updates(count) for count in (16, 32, 64)}
+    for first, second, third in zip(*found.values(), strict=True):
+        few, many = (second - first) / 16, (third - second) / 32
+        assert many <= 1.1 * few
+
+
 def test_many_shapes_are_few_functions(without_verifiers):
     """Of some 50 kernels, one or two for each parameter."""
     fast, _ = compiled_step(24)

@@ -18,7 +18,7 @@ from plait.numbers import Split, is_float, split_numbers
 from plait.record import Runner
 from plait.replay import at_user_lines
 from plait.symbolic import Fits, FixedSizesError, open_sizes
-from plait_utils import dataclass, get_logger
+from plait_utils import dataclass, get_logger, postponed_collections
 from plait_utils.checks import CheckFailedError
 
 if TYPE_CHECKING:
@@ -231,6 +231,7 @@ class ByShape:
         """Whether a size is 0 or 1, as others may be for which sizes can be left open."""
         return any(size < 2 for n in self._sized for size in inputs[n].shape)
 
+    @postponed_collections()
     def _made(self, inputs: Sequence[Any], split: Split | None) -> Runner:
         if self._leaves_open:
             try:

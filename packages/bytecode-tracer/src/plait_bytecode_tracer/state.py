@@ -14,6 +14,7 @@ from torch import fx
 from plait_bytecode_tracer.frames.live import LiveFrames
 from plait_bytecode_tracer.frames.pace import Pace
 from plait_bytecode_tracer.graph import changes, nodes, results
+from plait_bytecode_tracer.graph.memory import Memory
 from plait_bytecode_tracer.guards import GuardSet
 from plait_bytecode_tracer.making.made import Made
 from plait_bytecode_tracer.outside import assumptions, wrapping
@@ -115,6 +116,8 @@ class TraceState:
     """How often the tensor of a node had been changed when the node came."""
     versions_before: dict[fx.Node, int] = field(default_factory=dict)
     """The versions of tensors in lists that were written to, from before that."""
+    memory: Memory = field(default_factory=Memory)
+    """Which nodes and inputs meet in one memory."""
     earlier: TraceState | None = None
     """The trace of the same call before its graph ran, which may have changed tensors since."""
     goes_on: bool = False
@@ -173,7 +176,7 @@ class TraceState:
 
     def release(self) -> None:
         """Let go of the call's objects once it is captured; guards keep what they compare."""
-        for part in (self.world, self.frames, self.derivatives, self.made):
+        for part in (self.world, self.frames, self.derivatives, self.made, self.memory):
             part.clear()
         for table in (self.deferred, self.representing, self.inner, self.generators):
             table.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import torch
@@ -185,24 +186,34 @@ def _noting(
     """``run``, which changes some inputs: autograd is told so of those that are ``counted``, and
     what it would refuse is refused."""
     sources = [graph.inputs[index] for index in inputs]
-    positions = tuple(each.index for each in sources if isinstance(each, UserInput))
+    choose = _chooser([each.index for each in sources if isinstance(each, UserInput)])
     attributes = tuple(each.tensor for each in sources if isinstance(each, AttributeInput))
     told = [graph.inputs[index] for index in inputs if index in counted]
-    places = tuple(each.index for each in told if isinstance(each, UserInput))
+    choose_told = _chooser([each.index for each in told if isinstance(each, UserInput)])
     held = tuple(each.tensor for each in told if isinstance(each, AttributeInput))
     increment = torch.autograd.graph.increment_version
 
     def call(*arguments: torch.Tensor) -> object:
-        changed = [*(arguments[index] for index in positions), *attributes]
+        changed = [*choose(arguments), *attributes]
         if not torch.is_inference_mode_enabled():
             for each in filter(torch.is_inference, changed):
                 each.copy_(each)  # raises what eager does
         result = run(*arguments)
         if told:
-            increment([*(arguments[index] for index in places), *held])
+            increment([*choose_told(arguments), *held])
         return result
 
     return call
+
+
+def _chooser(
+    places: Sequence[int],
+) -> Callable[[tuple[torch.Tensor, ...]], tuple[torch.Tensor, ...]]:
+    """What gives the arguments at some places: in C where there are several, as an optimizer has
+    hundreds."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda arguments: tuple(arguments[index] for index in places)
 
 
 def _unrecorded(compiled: Compiled) -> Compiled:

@@ -39,7 +39,14 @@ from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from plait_utils.fake_bare import BareArguments, takes_bare
-from plait_utils.fake_cache import call_key, is_describable, recall, remember
+from plait_utils.fake_cache import (
+    call_key,
+    is_known_write,
+    recall,
+    remember,
+    remember_write,
+    write_key,
+)
 from plait_utils.fake_elementwise import laid_out_as_iterated
 from plait_utils.fake_empty import laid_out_as_real
 from plait_utils.fake_kernels import OF_THE_SAME_SHAPE, OWN_KERNELS, number_as_tensor
@@ -243,15 +250,18 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
             known = recall(self, key, args)
             if known is not None:
                 return known
-        bare = (func in _BARE or takes_bare(func)) and (
-            key is not None
-            or (_writes_elements(func) and is_describable(self, [*args, *kwargs.values()]))
-        )
+        written = None if key is not None else write_key(self, func, args, kwargs)
+        if written is not None and is_known_write(written):
+            return args[0]
+        is_plain = key is not None or written is not None
+        bare = is_plain and (func in _BARE or takes_bare(func))
         made = self._dispatch_anew(func, types, args, kwargs, bare=bare)
         made = laid_out_as_iterated(self, func, args, kwargs, made)
         result = laid_out_as_real(self, func, args, kwargs, made)
         if key is not None:
             remember(key, args, result)
+        if written is not None and bare:  # else a kernel may do more to fakes than write
+            remember_write(written, args, result)
         return result
 
     def _by_rule(
@@ -422,19 +432,6 @@ def _implementations(func: OpOverload) -> tuple[Callable[..., Any], ...]:
 
 def _takes_storage(flat_args: Sequence[object]) -> bool:
     return any(isinstance(each, torch.UntypedStorage) for each in flat_args)
-
-
-@cache
-def _writes_elements(func: OpOverload) -> bool:
-    """Whether an operator writes to arguments, whose sizes, strides and storages stay."""
-    name, schema = func._schema.name.rpartition("::")[2], func._schema
-    return (
-        schema.is_mutable
-        and func.namespace == "aten"
-        and torch.Tag.inplace_view not in func.tags
-        and not any(argument.is_out for argument in schema.arguments)
-        and not any(word in name for word in ("resize", "set_", "detach", "requires_grad"))
-    )
 
 
 def _strided(

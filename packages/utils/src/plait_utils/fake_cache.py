@@ -1,9 +1,10 @@
 """What operators give for tensors without data, remembered by the metadata of their arguments.
 
 Torch's own cache of the same kind spends more on its keys than this does on all. Only plain
-calls are remembered: no symbolic sizes, no arguments that are written to, one tensor as the
-result, which is new or a view of the first tensor, or a fixed number of them, which are new. The
-dtypes of results can depend on the default dtype, which is part of the key.
+calls are remembered: no symbolic sizes, one tensor as the result, which is new or a view of the
+first tensor, or a fixed number of them, which are new. The dtypes of results can depend on the
+default dtype, which is part of the key. Of calls that write to the elements of their first
+argument, and return it, it is remembered that they do not fail.
 """
 
 from __future__ import annotations
@@ -44,11 +45,14 @@ class _Result:
 
 
 _results: dict[object, _Result | tuple[_Result, ...]] = {}
+_writes: set[object] = set()
+"""The keys of calls that write to their first argument, and return it."""
 
 
 def forget_results() -> None:
     """Empty the cache."""
     _results.clear()
+    _writes.clear()
 
 
 class _UnfitError(Exception):
@@ -69,13 +73,59 @@ def call_key(
     return func, given, named, torch.get_default_dtype()
 
 
-def is_describable(mode: FakeTensorMode, values: Sequence[Any]) -> bool:
-    """Whether metadata say all about the arguments of a call, as they must for a key."""
+def described(mode: FakeTensorMode, value: Any) -> object | None:
+    """What the results of operators follow from, of an argument; None where that is not known."""
     try:
-        _part(mode, list(values))
+        return _part(mode, value)
     except _UnfitError:
-        return False
-    return True
+        return None
+
+
+def write_key(
+    mode: FakeTensorMode, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> object | None:
+    """What decides whether a call fails that writes to elements; None where that is not known.
+
+    That is the metadata of its arguments, which of them share memory, and whether gradients flow.
+    """
+    if not writes_elements(func):
+        return None
+    try:
+        given = _part(mode, args)
+        named = tuple([(name, _part(mode, value)) for name, value in kwargs.items()])
+    except _UnfitError:
+        return None
+    tensors = [tensor for value in (*args, *kwargs.values()) for tensor in _tensors(value)]
+    storages = [tensor.untyped_storage()._cdata for tensor in tensors]
+    shared = tuple(map(storages.index, storages))
+    gradients = torch.is_grad_enabled(), *[tensor.requires_grad for tensor in tensors]
+    return func, given, named, shared, gradients, torch.get_default_dtype()
+
+
+def is_known_write(key: object) -> bool:
+    """Whether a call with this key was remembered: it returns its first argument."""
+    return key in _writes
+
+
+def remember_write(key: object, args: Sequence[Any], result: object) -> None:
+    """Remember a call that has written to its first argument, if it returns that."""
+    if args and result is args[0]:
+        if len(_writes) >= _MOST:
+            _writes.clear()
+        _writes.add(key)
+
+
+@cache
+def writes_elements(func: OpOverload) -> bool:
+    """Whether an operator writes to arguments, whose sizes, strides and storages stay."""
+    name, schema = func._schema.name.rpartition("::")[2], func._schema
+    return (
+        schema.is_mutable
+        and func.namespace == "aten"
+        and torch.Tag.inplace_view not in func.tags
+        and not any(argument.is_out for argument in schema.arguments)
+        and not any(word in name for word in ("resize", "set_", "detach", "requires_grad"))
+    )
 
 
 @cache

@@ -66,6 +66,7 @@ def _place(
     node.meta["of_module"] = _is_of_module(value, source)
     variable = TensorVariable(node, fake, source, type(value), value)
     state.inputs.append(GraphInput(source, node, value))
+    state.pace.note_input()
     state.world.wrapped[id(value)] = variable
     state.world.kept.append(value)
     return variable

@@ -17,6 +17,7 @@ import torch
 from torch import fx
 
 from plait_bytecode_tracer.frames.frame import constant
+from plait_bytecode_tracer.graph.memory import Touch, storage_of
 from plait_bytecode_tracer.outside.generators import is_awaited
 from plait_bytecode_tracer.shapes.expressions import Computed, Leaf, leaves, render, shown
 from plait_bytecode_tracer.shapes.marks import Mark
@@ -71,10 +72,10 @@ def number_before(state: TraceState, tensor: TensorVariable) -> Variable | None:
         return None
     changes = tuple(past.changes)
     if past.base.op != "placeholder":
-        value = None if past.numbers else constant_tensor(state, past.base)
+        value = None if past.numbers else constant_tensor(state, past.base, as_made=True)
         return None if value is None else constant(read(changes, value))
-    graph_input = next(i for i in state.inputs if i.node is past.base)
-    if is_awaited(graph_input.source) or _is_shared(state, graph_input.real):
+    graph_input = state.memory.input_of(state.inputs, past.base)
+    if is_awaited(graph_input.source) or state.memory.is_shared(state.inputs, graph_input.real):
         return None
     if tensor.fake.dtype is torch.bool and not changes:
         return None
@@ -85,7 +86,7 @@ def number_before(state: TraceState, tensor: TensorVariable) -> Variable | None:
     if type(value) not in (int, float):
         return None
     numbers = [_code(state, number) for number in past.numbers]
-    key = f"{source.code} {changes} {numbers}"
+    key = f"{source.code} {len(changes)}"  # what has been done to a tensor only grows
     name = state.constants.name(symbols.readers.setdefault(key, reader))
     code = f"{name}({', '.join([source.code, *numbers])})"
     return symbols.number(value, Source(code, _text(source.text, past), source), Mark(True))
@@ -139,17 +140,17 @@ def _past_of(state: TraceState, tensor: TensorVariable) -> Past | None:
     fake = tensor.fake
     if fake.dim() or fake.device.type != "cpu" or fake.is_complex() or fake.requires_grad:
         return None
-    storage = _storage(fake)
     past: Past | None = None
-    for node in _touching(tensor.node, storage):
-        takes = any(_is_in(each, storage) for each in node.all_input_nodes)
-        if takes and past is not None:
-            if not _follow(state, past, node, storage):
+    for touch in state.memory.touching(state.graph, storage_of(fake)):
+        if touch.takes and past is not None:
+            if touch.gives and not _is_at(touch.node, past.base):
+                return None  # as a view of another dtype
+            if not _follow(state, past, touch):
                 return None
-        elif _is_in(node, storage) and node.target is not operator.getitem:
+        elif touch.gives and touch.node.target is not operator.getitem:
             if past is not None:
                 return None  # two inputs in one memory
-            past = Past(node)
+            past = Past(touch.node)
     if past is None or past.base.meta["val"].dim():
         return None
     begun = state.versions_before.get(past.base, state.versions.get(past.base, -1))
@@ -158,48 +159,29 @@ def _past_of(state: TraceState, tensor: TensorVariable) -> Past | None:
     return past
 
 
-def _touching(start: fx.Node, storage: int) -> list[fx.Node]:
-    """The nodes of which a tensor or an operand is in this memory, in the graph's order.
-
-    What shares an operand's memory is computed from it, so the way to each leads through others;
-    inputs that share memory without being computed from one another are told by their own.
-    """
-    inside = {start: None}
-    found: dict[fx.Node, None] = {}
-    waiting = [start]
-    while waiting:
-        node = waiting.pop()
-        for each in (node, *node.users, *node.all_input_nodes):
-            if _is_in(each, storage) and each not in inside:
-                inside[each] = None
-                waiting.append(each)
-        for each in node.users:
-            found[each] = None
-            # A node may put one operand into the memory of another.
-            for other in each.all_input_nodes:
-                if other not in inside and _is_in(other, storage):
-                    inside[other] = None
-                    waiting.append(other)
-    return sorted(inside | found, key=lambda node: node._sort_key)
+def _is_at(node: fx.Node, base: fx.Node) -> bool:
+    """Whether a tensor begins with the element of another one in its memory."""
+    view, value = node.meta["val"], base.meta["val"]
+    return view.dtype is value.dtype and bool(view.storage_offset() == value.storage_offset())
 
 
-def _follow(state: TraceState, past: Past, node: fx.Node, storage: int) -> bool:
+def _follow(state: TraceState, past: Past, touch: Touch) -> bool:
     """Take in what a node does to a tensor; whether that is known."""
+    node = touch.node
     if "is_switched" in node.meta:
         return False  # before the call, modes are others
     target = node.target
     if "_amp_" in getattr(target, "__name__", ""):
         return False  # operators of gradient scaling change what they take
     if target in _OF_LISTS:
-        tensors, given = node.args[0], list(node.args[1:])
-        if not isinstance(tensors, list | tuple):
+        if not isinstance(node.args[0], list | tuple):
             return False
-        places = [n for n, each in enumerate(tensors) if _is_in(each, storage)]
-        if len(places) != 1:
-            return not places
-        given = [each[places[0]] if isinstance(each, list | tuple) else each for each in given]
+        if len(touch.places) != 1:
+            return not touch.places
+        (place,) = touch.places
+        given = [each[place] if isinstance(each, list | tuple) else each for each in node.args[1:]]
         return _add(state, past, _OF_LISTS[target], given, node.kwargs)
-    if target in _CHANGES and _is_in(node.args[0], storage):
+    if target in _CHANGES and touch.is_first:
         past.counted += 1
         return _add(state, past, _CHANGES[target], node.args[1:], node.kwargs)
     return True
@@ -230,18 +212,3 @@ def _number_of(state: TraceState, past: Past, node: fx.Node) -> Place | None:
         return None
     past.numbers.append(number)
     return Place(len(past.numbers) - 1)
-
-
-def _is_in(node: Any, storage: int) -> bool:
-    value = node.meta.get("val") if isinstance(node, fx.Node) else None
-    return isinstance(value, torch.Tensor) and _storage(value) == storage
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return -1 if tensor.is_sparse else int(tensor.untyped_storage()._cdata)
-
-
-def _is_shared(state: TraceState, real: torch.Tensor) -> bool:
-    """Whether other inputs are in the same memory."""
-    same = [i for i in state.tensor_inputs if _storage(i.real) == _storage(real)]
-    return len(same) > 1

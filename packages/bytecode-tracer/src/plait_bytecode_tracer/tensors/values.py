@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
+from torch.fx.node import map_arg
 
+from plait_bytecode_tracer.graph.memory import storage_of
 from plait_bytecode_tracer.guards import Kind, TensorValue, plain_constant
 from plait_bytecode_tracer.outside.generators import is_awaited
 from plait_bytecode_tracer.values.variables import (
@@ -106,19 +108,49 @@ def value_of(state: TraceState, variable: TensorVariable, reader: str) -> Any:
     return value
 
 
-def constant_tensor(state: TraceState, node: fx.Node) -> torch.Tensor | None:
-    """The tensor that a node gives in every call; None where inputs decide it, or the run."""
+def constant_tensor(
+    state: TraceState, node: fx.Node, *, as_made: bool = False
+) -> torch.Tensor | None:
+    """The tensor that a node gives in every call; None where inputs decide it, or the run, or the
+    trace has changed it. `as_made` asks for what it was before its own memory was changed.
+
+    Not to be written to: the value is remembered.
+    """
     needed = _needed(node)
     if needed is None or any(each.op == "placeholder" for each in needed):
         return None
-    made = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
-    for each in state.graph.nodes:
-        if each in needed:
-            copies[each] = made.node_copy(each, copies.__getitem__)
-    made.output(copies[node])
-    value = fx.GraphModule(torch.nn.Module(), made).forward()
-    return value if isinstance(value, torch.Tensor) else None
+    if any(_is_written(state, each) for each in needed if not (as_made and each is node)):
+        return None
+    known = state.memory.constants.get(node)
+    if known is None:
+        value = _evaluated(sorted(needed))
+        if not isinstance(value, torch.Tensor):
+            return None
+        known = state.memory.constants[node] = value
+    return known
+
+
+def _is_written(state: TraceState, node: fx.Node) -> bool:
+    """Whether the trace may have changed the memory of a tensor since a node made it."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor):
+        return False
+    inside = state.memory.touching(state.graph, storage_of(value))
+    versions = [(each.node, state.versions.get(each.node, -1)) for each in inside if each.gives]
+    return any(version < 0 or n.meta["val"]._version != version for n, version in versions)
+
+
+def _evaluated(nodes: Sequence[fx.Node]) -> Any:
+    """What the last of some nodes gives that need no others."""
+    values: dict[fx.Node, Any] = {}
+    for node in nodes:
+        target: Any = node.target
+        args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
+        if node.op == "call_method":
+            values[node] = getattr(args[0], target)(*args[1:], **kwargs)
+        else:
+            values[node] = target(*args, **kwargs)
+    return values[nodes[-1]]
 
 
 def is_made_of_constants(node: fx.Node) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, takewhile
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -201,11 +201,25 @@ def _functional_values(
     for name, each in fresh.items():
         del named[name]
         named |= sizes_of(name, each)
+    call = None if fresh else recorder.call_of(variant.op, named)
+    copied = None if call is None else recorder.repeated.copied(recorder, call)
+    if copied is not None:
+        return [], [copied]
+    last, count = next(iter(reversed(recorder.graph.nodes)), None), recorder.placeholders
     with recorder:
         results = variant.op(**named)
     flat = list(results) if isinstance(results, (list, tuple)) else [results]
     written = cast("list[torch.Tensor]", flat[variant.own_results :])
-    return flat[: variant.own_results], [recorder.node_of(each) for each in written]
+    nodes = [recorder.node_of(each) for each in written]
+    if call is not None and len(flat) == 1 and recorder.placeholders == count:
+        recorder.repeated.note(call, _after(recorder.graph, last), *nodes)
+    return flat[: variant.own_results], nodes
+
+
+def _after(graph: fx.Graph, last: fx.Node | None) -> list[fx.Node]:
+    """The nodes that were added after one."""
+    added = list(takewhile(lambda node: node is not last, reversed(graph.nodes)))
+    return added[::-1]
 
 
 def _fresh(

@@ -37,6 +37,8 @@ from plait_fx_passes.record.mutations import change_metadata, mutate
 from plait_fx_passes.record.numbers import NumberNode, is_number, is_readable
 from plait_fx_passes.record.numbers import node_of as number_node
 from plait_fx_passes.record.refusals import REFUSALS
+from plait_fx_passes.record.repeated import Call as RepeatedCall
+from plait_fx_passes.record.repeated import Repeated, call_of
 from plait_fx_passes.record.viewing import call_view
 from plait_fx_passes.record.views import UNSAFE_VIEWS
 from plait_fx_passes.record.writes import ViewWrite
@@ -110,7 +112,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self._lineages: dict[int, Lineage] = {}
         self._lifted: dict[int, tuple[torch.Tensor, FakeTensor]] = {}
         self._last_placeholder: fx.Node | None = None
-        self._placeholders = 0
+        self.placeholders = 0
+        """How many inputs there are."""
+        self.repeated = Repeated()
+        """What operators became that may come again."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -127,7 +132,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     def placeholder(self, name: str, value: FakeTensor, *, owned: bool = True) -> Alias:
         """Add a placeholder after the last one; ``owned`` memory is copied back when written."""
         node = self._placeholder_node(name, value)
-        index = self._placeholders - 1 if owned else None
+        index = self.placeholders - 1 if owned else None
         alias = new_base(value, node.meta, node=node, placeholder=index)
         self.bind(value, alias)
         return alias
@@ -151,7 +156,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 node = self.graph.create_node("placeholder", name, name=name)
         node.meta = {**self.meta, "val": value}
         self._last_placeholder = node
-        self._placeholders += 1
+        self.placeholders += 1
         return node
 
     def bind(self, tensor: torch.Tensor, alias: Alias) -> None:
@@ -197,6 +202,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             known = tensor, self.lifter.lift(self, tensor, fresh=False)
             self._lifted[id(tensor)] = known
         return known[1]
+
+    def knows(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor object was looked up before, or made here."""
+        return id(tensor) in self._aliases
+
+    def call_of(self, func: OpOverload, named: Mapping[str, object]) -> RepeatedCall | None:
+        """A call by keywords of an operator whose nodes may be copied from those of another."""
+        return call_of(self, func, named, in_backward=self._in_backward)
 
     def node_of(self, tensor: torch.Tensor) -> fx.Node:
         """The node that holds the tensor's current contents."""
