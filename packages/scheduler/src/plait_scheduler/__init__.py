@@ -75,6 +75,7 @@ from plait_utils import late_exports
 
 if TYPE_CHECKING:
     from plait_scheduler.grouped_products import GROUPED, Groups, without_groups
+    from plait_scheduler.moving import moved_points
     from plait_scheduler.pieces import ProductPiece, product_pieces
     from plait_scheduler.render.host import KernelRenderer, load_python, render_python
     from plait_scheduler.render.torch_kernel import RenderedKernel, torch_kernel
@@ -85,6 +86,7 @@ else:
         __name__,
         {
             "plait_scheduler.grouped_products": ("GROUPED", "Groups", "without_groups"),
+            "plait_scheduler.moving": ("moved_points",),
             "plait_scheduler.pieces": ("ProductPiece", "product_pieces"),
             "plait_scheduler.render.host": ("KernelRenderer", "load_python", "render_python"),
             "plait_scheduler.render.torch_kernel": ("RenderedKernel", "torch_kernel"),
@@ -166,6 +168,7 @@ __all__ = [
     "members_of",
     "memory_of",
     "memory_report",
+    "moved_points",
     "named",
     "named_statements",
     "parse_kernel",

@@ -8,8 +8,6 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import Tensor
 
-from plait_utils.philox import philox
-
 __all__ = [
     "accumulate",
     "allocate",
@@ -75,6 +73,13 @@ float8_e4m3fn = _constant(torch.float8_e4m3fn)
 float8_e5m2 = _constant(torch.float8_e5m2)
 complex64 = _constant(torch.complex64)
 complex128 = _constant(torch.complex128)
+
+
+def philox(key: Tensor, counter: Tensor, high: Tensor, word: Tensor) -> Tensor:
+    """A word of 32 random bits, as i64."""
+    from plait_utils.philox import philox as drawn  # whose operators take long to register
+
+    return drawn(key, counter, high, word)
 
 
 def tensors(inputs: Sequence[Tensor | float]) -> Sequence[Tensor]:
