@@ -8,9 +8,6 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import Tensor
 
-from plait_utils.philox import philox
-from plait_utils.philox_numbers import box_muller_cos, box_muller_sin
-
 __all__ = [
     "accumulate",
     "allocate",
@@ -79,6 +76,27 @@ float8_e4m3fn = _constant(torch.float8_e4m3fn)
 float8_e5m2 = _constant(torch.float8_e5m2)
 complex64 = _constant(torch.complex64)
 complex128 = _constant(torch.complex128)
+
+
+def philox(key: Tensor, counter: Tensor, high: Tensor, word: Tensor) -> Tensor:
+    """A word of 32 random bits, as i64."""
+    from plait_utils.philox import philox as drawn  # whose operators take long to register
+
+    return drawn(key, counter, high, word)
+
+
+def box_muller_sin(first: Tensor, second: Tensor) -> Tensor:
+    """A normal number of two uniform ones; floats."""
+    from plait_utils.philox_numbers import box_muller_sin as drawn
+
+    return drawn(first, second)
+
+
+def box_muller_cos(first: Tensor, second: Tensor) -> Tensor:
+    """The other normal number of two uniform ones; floats."""
+    from plait_utils.philox_numbers import box_muller_cos as drawn
+
+    return drawn(first, second)
 
 
 def tensors(inputs: Sequence[Tensor | float]) -> Sequence[Tensor]:

@@ -52,6 +52,8 @@ _COMPUTED_COST = 6.0
 _SCATTER_COST = 12.0
 """Of storing elements that lie apart: those that are read so can be read in tiles."""
 _UNIFORM_COST = 0.5
+_GUARDED_COST = 0.5
+"""Of values that not all lanes have, beside what they read: each lane is asked for."""
 _FEWEST_LANES = 4
 """Narrower vectors gain little over single points."""
 _LONG_ROW = 1024
@@ -241,7 +243,8 @@ def _choose(kernel: Kernel) -> tuple[Var | None, bool]:
     touched = offsets(kernel, kernel.statements)
 
     def cost(var: Var) -> float:
-        return _cost(touched, var) + _COMPUTED_COST * computed_places(kernel, var)
+        computed = _COMPUTED_COST * computed_places(kernel, var)
+        return _cost(touched, var) + computed + _GUARDED_COST * _guarded_values(kernel, var)
 
     if kernel.inner:
         candidates.append((cost(kernel.inner[-1]) + 1, 0, kernel.inner[-1], True))
@@ -262,6 +265,18 @@ def computed_places(kernel: Kernel, var: Var) -> int:
         if isinstance(load, Load)
     }
     return sum(any(_moves(at, var) for at in load.operands) for load in loads)
+
+
+def _guarded_values(kernel: Kernel, var: Var) -> int:
+    """How many values are only computed where a mask holds that differs along a variable, as the
+    parts are of what is concatenated along it."""
+    guarded = {
+        value: None
+        for statement in kernel.statements
+        for value in post_order([statement.value])
+        if isinstance(value, Masked)
+    }
+    return sum(_moves(value.mask, var) for value in guarded)
 
 
 def _moves(place: Value, var: Var) -> bool:

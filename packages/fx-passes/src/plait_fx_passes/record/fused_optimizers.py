@@ -192,7 +192,9 @@ def _unlike(params: Sequence[Tensor], grads: Sequence[Tensor]) -> bool:
     """Whether kernels may do something else: gradients of another dtype, elements that are no
     floats, or other devices."""
     return len({param.dtype for param in params}) != 1 or any(
-        param.device.type not in _DEVICES or param.dtype != grad.dtype or not param.dtype.is_floating_point
+        param.device.type not in _DEVICES
+        or param.dtype != grad.dtype
+        or not param.dtype.is_floating_point
         for param, grad in zip(params, grads, strict=True)
     )
 
