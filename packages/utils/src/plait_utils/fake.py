@@ -41,6 +41,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from plait_utils.fake_bare import BareArguments, takes_bare
 from plait_utils.fake_cache import (
     call_key,
+    described as described,
     is_known_write,
     recall,
     remember,

@@ -22,7 +22,7 @@ from plait_fx_passes.record.fakes import fake_of
 from plait_fx_passes.record.numbers import ARITHMETIC, NumberNode, is_number
 from plait_fx_passes.record.numbers import node_of as number_node
 from plait_utils import dataclass
-from plait_utils.fake_cache import described
+from plait_utils.fake import described
 
 if TYPE_CHECKING:
     from plait_fx_passes.record.recorder import Recorder
