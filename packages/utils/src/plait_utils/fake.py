@@ -41,12 +41,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from plait_utils.fake_bare import BareArguments, takes_bare
 from plait_utils.fake_cache import (
     call_key,
-    described as described,
     is_known_write,
     recall,
     remember,
     remember_write,
     write_key,
+)
+from plait_utils.fake_cache import (
+    described as described,
 )
 from plait_utils.fake_elementwise import laid_out_as_iterated
 from plait_utils.fake_empty import laid_out_as_real
