@@ -35,6 +35,7 @@ TABLES = (
     Table(
         "gpu_scatters", "Scatters, scans and dropout on a GPU", "gpu_scatters", ("--seconds=0.4",)
     ),
+    Table("gpu_optimizers", "Steps of optimizers on a GPU", "gpu_optimizers"),
     Table("flex_attention", "Attention with score functions and masks", "flex_attention"),
     Table(
         *("gpu_models", "Small models on a GPU", "gpu_models"),

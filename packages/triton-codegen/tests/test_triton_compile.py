@@ -73,7 +73,7 @@ def test_dropouts_do_not_spill(tmp_path: Path) -> None:
 
 def test_histograms_and_sums_in_a_fixed_order_do_not_spill(tmp_path: Path) -> None:
     found = compiled("places", tmp_path)
-    assert len(found) == 51
+    assert len(found) == 45
     assert {name: each["spills"] for name, each in found.items() if each["spills"]} == {}
     assert crowding(found) == {}
 

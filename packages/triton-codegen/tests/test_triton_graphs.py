@@ -59,7 +59,7 @@ def _check(got: tuple[object, ...], wanted: tuple[Tensor, ...]) -> None:
 def test_what_python_launches_says_so() -> None:
     made = build(parse_program(GATHER.replace("cuda:0", "cpu")), options=GRAPHS)
     assert made.graphs is None
-    assert made.graph_reason == "Python launches its kernels: it is not on a GPU alone"
+    assert made.graph_reason == "Python launches its kernels: it is not on a GPU"
 
 
 @on_gpu

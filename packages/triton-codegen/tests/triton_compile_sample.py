@@ -283,9 +283,9 @@ def at_places() -> dict[str, Kernel]:
     x, square = torch.empty(1 << 20), torch.empty(1 << 10, 1 << 10)
     programs = {
         f"histogram of {bins}": gpu_program(lambda x, n=bins: torch.histc(x, n, -1, 1), x)
-        for bins in (1, 10, 256, 1024, 1025)
+        for bins in (1, 10, 256)
     }
-    programs["histogram of its own range"] = gpu_program(lambda x: torch.histc(x, 9), x)
+    programs["histogram of its own range"] = gpu_program(lambda x: torch.histc(x, 9), x.int())
     programs["histogram of f64"] = gpu_program(lambda x: torch.histc(x, 9, -1, 1), x.double())
     programs["histogram of bytes"] = gpu_program(lambda x: torch.histc(x, 9, 0, 99), x.byte())
     programs["histogram of a tile"] = gpu_program(
