@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from scheduler_graphs import CPU, F32, Builder, transformer
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from plait_ir_lowering import (
     OPS,
@@ -36,6 +37,7 @@ from plait_ir_lowering import (
     Value,
     Var,
     as_index,
+    lower,
 )
 from plait_scheduler import (
     Kernel,
@@ -50,6 +52,7 @@ from plait_scheduler import (
     torch_kernel,
 )
 from plait_utils import Profile
+from plait_utils.draws import draws_before
 
 I64 = DType.i64
 
@@ -481,3 +484,16 @@ def test_checked_launches_are_waited_for_and_name_the_users_lines() -> None:
     before = x.clone()
     torch.testing.assert_close(run([x, w])[0], 2 * before @ w)
     assert torch.equal(x, 2 * before)
+
+
+def test_an_error_tells_how_many_random_operators_had_run() -> None:
+    def picked(x: torch.Tensor, at: torch.Tensor) -> tuple[torch.Tensor]:
+        return ((torch.rand(3) + torch.randn(3))[at] + torch.rand(2) + x,)
+
+    traced = make_fx(picked, tracing_mode="fake")(torch.ones(2), torch.tensor([0, 1]))
+    run = load_python(render_python(schedule(lower(traced))))
+    (found,) = run([torch.ones(2), torch.tensor([0, 1])])
+    assert found.shape == (2,)
+    with pytest.raises(IndexError) as raised:
+        run([torch.ones(2), torch.tensor([0, 9])])
+    assert draws_before(raised.value) in (2, 3)

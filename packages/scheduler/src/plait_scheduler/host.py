@@ -8,6 +8,8 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import Tensor
 
+from plait_utils.draws import ATTRIBUTE
+
 __all__ = [
     "accumulate",
     "allocate",
@@ -43,6 +45,7 @@ __all__ = [
     "strided",
     "summed_products",
     "tensors",
+    "told_on_error",
     "uint8",
     "uint16",
     "uint32",
@@ -105,6 +108,23 @@ def tensors(inputs: Sequence[Tensor | float]) -> Sequence[Tensor]:
         torch.tensor(given, dtype=torch.float64) if isinstance(given, float) else given
         for given in inputs
     ]
+
+
+@contextmanager
+def told_on_error() -> Iterator[Callable[[], None]]:
+    """Gives what counts random operators that have run: an exception tells how many (see
+    `plait_utils.draws`)."""
+    count = 0
+
+    def drawn() -> None:
+        nonlocal count
+        count += 1
+
+    try:
+        yield drawn
+    except Exception as error:
+        setattr(error, ATTRIBUTE, count)
+        raise
 
 
 @contextmanager

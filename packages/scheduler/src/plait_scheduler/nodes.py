@@ -221,11 +221,12 @@ def reads_of(definition: Definition) -> list[str]:
 def draws_random_numbers(definition: Definition) -> bool:
     """Whether carrying out `definition` advances the random number generator."""
     body = definition.body
-    return isinstance(body, ExternCall) and _is_random(body.op, body.overload)
+    return isinstance(body, ExternCall) and is_random(body.op, body.overload)
 
 
 @lru_cache(1024)
-def _is_random(op: str, overload: str) -> bool:
+def is_random(op: str, overload: str) -> bool:
+    """Whether an operator advances the random number generator."""
     namespace, _, name = op.partition("::")
     packet = getattr(getattr(torch.ops, namespace), name, None)
     found = getattr(packet, overload or "default", None)

@@ -22,6 +22,7 @@ from plait_ir_lowering import (
     OutputRef,
     TensorRef,
 )
+from plait_scheduler.nodes import is_random
 from plait_scheduler.program import (
     Access,
     Allocate,
@@ -53,7 +54,10 @@ KernelRenderer: TypeAlias = Callable[[AnyKernel], RenderedKernel]
 HostProgram: TypeAlias = Callable[[Sequence[Tensor]], tuple[object, ...]]
 
 _RESERVED = frozenset(
-    {"torch", "host", "arena", "inputs", "run", "undo", "waited_for", *keyword.kwlist}
+    {
+        *("torch", "host", "arena", "inputs", "run", "undo", "drawn", "waited_for"),
+        *keyword.kwlist,
+    }
 )
 
 
@@ -120,6 +124,10 @@ def _host_names() -> object:
     return host
 
 
+def _draws(step: Step) -> bool:
+    return isinstance(step, CallExtern) and is_random(step.op, step.overload)
+
+
 @dataclass(slots=True)
 class _Host:
     program: Program
@@ -153,9 +161,12 @@ class _Host:
             size = self.program.arena_nbytes
             lines.append(f'    arena = torch.empty({size}, dtype=torch.uint8, device="{device}")')
         inner = "    "
+        if any(map(_draws, self.program.steps)):
+            lines.append(f"{inner}with told_on_error() as drawn:")
+            inner += "    "
         if any(isinstance(step, OnError) for step in self.program.steps):
-            lines.append("    with undone_on_error() as undo:")
-            inner = "        "
+            lines.append(f"{inner}with undone_on_error() as undo:")
+            inner += "    "
         lines += [f"{inner}{line}" for line in self._waits_before()]
         for step in self.program.steps:
             lines += [f"{inner}{line}" for line in self._checked(step)]
@@ -164,6 +175,8 @@ class _Host:
     def _checked(self, step: Step) -> list[str]:
         """A step, within what waits for GPUs where that is asked for."""
         lines, what = self._step(step), named(step)
+        if _draws(step):
+            lines.append("drawn()")
         if not self._waited_for or what is None:
             return lines
         return [f"with {self._waiting(what)}:", *(f"    {line}" for line in lines)]
