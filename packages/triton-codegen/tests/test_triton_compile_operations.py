@@ -16,8 +16,9 @@ pytestmark = [
 def test_every_operation_compiles(tmp_path: Path, target: str) -> None:
     found = compiled("operations", tmp_path, target)
     assert {name for name, kernel in found.items() if not kernel["code"]} == set()
-    # libdevice's sines of f64 keep an array, by which they reduce large angles
-    assert spilling(found, target, usual=40) == {}
+    # libdevice's sines of f64 keep an array, by which they reduce large angles: of 40 bytes, or
+    # of 48 by Triton 3.6
+    assert spilling(found, target, usual=48) == {}
     assert crowding(found) == {}
 
 

@@ -50,7 +50,8 @@ SPILLED = {
         "cuda:100": {
             "attention of documents": 160,
             "gradients of queries, of long rows": 48,
-            "gradients of shared keys": 16,
+            "gradients of queries, sums of rows, rows of 128": 16,
+            "gradients of shared keys": 32,
         },
     },
     "3.7": {
