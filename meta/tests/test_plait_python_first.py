@@ -20,12 +20,6 @@ def compiler(tmp_path_factory):
     return Gate(tmp_path_factory.mktemp("compiler"))
 
 
-@pytest.fixture(autouse=True)
-def _on_by_default(monkeypatch):
-    """Also beside tests of packages that turn it off."""
-    monkeypatch.delenv("PLAIT_PYTHON_FIRST", raising=False)
-
-
 @pytest.fixture
 def gate(compiler):
     """The compiler's gate, closed, behind which the native runtime is built already."""

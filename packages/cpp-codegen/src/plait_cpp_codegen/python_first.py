@@ -15,15 +15,12 @@ from plait_ir_lowering import to_torch_dtype
 from plait_scheduler import Program, ProgramBuffer
 from plait_utils import postponed_collections
 from plait_utils.background import endings
-from plait_utils.quiet import wait_until_quiet
 from plait_utils.turns import Task
 
 _MOST_POINTS = 1 << 21
 """At so many points one thread of torch's moves data in 1 to 7 milliseconds, the latter where it
 gathers by index; a C++ compiler takes longer for an empty file."""
 _LOOK_SECONDS = 0.05
-_PATIENCE_SECONDS = 60.0
-"""How long what is compiled goes first for which calls wait, as the call that asked for this."""
 
 Run = Callable[..., tuple[object, ...]]
 
@@ -86,8 +83,8 @@ def _fits(given: object, buffer: ProgramBuffer) -> bool:
 class PythonFirst:
     """Runs a program: calls that begin before it is compiled as Python, later ones natively.
 
-    A thread compiles it, once nothing is compiled that calls wait for. Where that fails, calls go
-    on as Python. In a forked child the next call has it compiled anew, where it was not.
+    A thread compiles it, which begins at once. Where that fails, calls go on as Python. In a forked
+    child the next call has it compiled anew, where it was not.
 
     Args:
         program: what is run.
@@ -97,7 +94,7 @@ class PythonFirst:
 
     __slots__ = (
         *("_calls", "_compile", "_failed", "_inputs", "_lock", "_python", "_reason", "_run"),
-        *("_task", "_wanted", "__weakref__"),
+        *("_task", "__weakref__"),
     )
 
     def __init__(
@@ -111,7 +108,6 @@ class PythonFirst:
         self._failed = failed
         self._reason: str | None = None
         self._calls = 0
-        self._wanted = threading.Event()
         self._lock = threading.Lock()
         self._task = Task(self._compiled, finishes=True)
         self._task.start()
@@ -137,7 +133,6 @@ class PythonFirst:
 
     def wait(self) -> bool:
         """Until it is compiled, or will not be; whether it is."""
-        self._wanted.set()
         while not self._task.has_ended:
             self._task.start()
             if endings() or not self._task.is_begun:
@@ -160,7 +155,6 @@ class PythonFirst:
     def _compiled(self) -> None:
         compile_it = self._compile
         assert compile_it is not None, "it runs once"
-        wait_until_quiet(_PATIENCE_SECONDS, self._wanted.is_set)
         try:
             with postponed_collections():
                 self._run = compile_it()
