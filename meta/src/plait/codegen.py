@@ -14,7 +14,7 @@ from plait.record import Runner
 from plait_utils import Profile, dataclass
 
 if TYPE_CHECKING:
-    from plait_cpp_codegen import PythonFirst, Tuned
+    from plait_cpp_codegen import Tuned
     from plait_scheduler import Program
     from plait_triton_codegen import TunedTile, UnalignedCalls
 
@@ -55,8 +55,6 @@ class Built:
     """The kernels that run as torch operations since Triton does not take them, and why."""
     unaligned: UnalignedCalls | None = None
     """The calls that Python makes of a program that C++ launches, as their inputs lie elsewhere."""
-    python_first: PythonFirst | None = None
-    """Tells how far a thread is with a program that runs as Python until it is compiled."""
 
 
 def build(
@@ -105,7 +103,7 @@ def _build_cpp(
         source = made.python_source
         return Built("python", "Python", "py", made.run, source, made.fallback_reason)
     facts = (made.run, made.source, made.fallback_reason, made.cache_hit, made.library)
-    return Built("cpp", "C++", "cpp", *facts, made.tuned, python_first=made.python_first)
+    return Built("cpp", "C++", "cpp", *facts, made.tuned)
 
 
 def _build_python(program: Program) -> Built:

@@ -311,7 +311,7 @@ def _self_test() -> Iterator[Finding]:
     report = plait.report(compiled)
     reasons = [graph.reason for graph in report.eager_graphs if graph.reason]
     codes = [graph.record.code for graph in report.graphs if graph.record.code is not None]
-    is_native = all(code.why_python is None for code in codes)
+    is_native = all(code.fallback_reason is None for code in codes)
     if not difference < 1e-4:
         found = f"gradients of a small model differ from eager's by {difference:.1e}"
         yield Finding(

@@ -325,10 +325,7 @@ class CompileOptions(Settings):
         """The C++ backend's options, over those of the environment."""
         from plait_cpp_codegen import CppOptions
 
-        chosen = _stage_options("cpp", CppOptions, self.cpp)
-        # What is compared, timed or refused is native code; and a thread has time to wait for it.
-        is_native = self.verify or self.never_slower or self.strict or self.background
-        return dataclasses.replace(chosen, python_first=False) if is_native else chosen
+        return _stage_options("cpp", CppOptions, self.cpp)
 
     def triton_options(self) -> TritonOptions:
         """The Triton backend's options, over those of the environment; how torch multiplies f32 is

@@ -488,7 +488,6 @@ def _generated(
             python_reason=built.python_reason,
             torch_kernels=built.torch_kernels,
             unaligned=built.unaligned,
-            python_first=built.python_first,
         )
     )
     stages.dump(f"program.{built.extension}", lambda: built.source or "")
@@ -507,7 +506,7 @@ def _variant(aten: AtenGraph, stages: Stages, target: Target, options: CompileOp
         return scheduler.plan(loops, options=options.scheduler_options(variant)).program
 
     def run(program: Program) -> Runner:
-        plain = replace(options.cpp_options(), autotune=False, python_first=False)
+        plain = replace(options.cpp_options(), autotune=False)
         made = cpp.build(program, options=plain, profile=stages.profile)
         if made.source is None:
             raise cpp.CompilationError(made.fallback_reason or "no native code")

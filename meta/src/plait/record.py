@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from plait.trained import Trained
     from plait.variants import Varied
     from plait.verifying import Verification
-    from plait_cpp_codegen import PythonFirst, Tuned
+    from plait_cpp_codegen import Tuned
     from plait_fx_passes import AtenGraph, GraphDiff, Partition
     from plait_ir_lowering import Graph
     from plait_scheduler import Schedule
@@ -77,14 +77,6 @@ class HostCode:
     """The kernels that run as torch operations since Triton does not take them, and why."""
     unaligned: UnalignedCalls | None = None
     """The calls that Python makes of a program that C++ launches, as their inputs lie elsewhere."""
-    python_first: PythonFirst | None = None
-    """Tells how far a thread is with a program that runs as Python until it is compiled."""
-
-    @property
-    def why_python(self) -> str | None:
-        """Why the program runs as Python, for good; None where it does not."""
-        later = None if self.python_first is None else self.python_first.reason
-        return later if self.fallback_reason is None else self.fallback_reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -292,8 +292,6 @@ class WarmStart:
                 raise NotStoredError("plait's own files changed since the process was started")
             data = _written(entry, program.data())
             for library, code in program.codes.items():
-                if code.python_first is not None and not code.python_first.wait():
-                    raise NotStoredError("no native code came of the program")
                 source = code.source or ""
                 if not code.cache_hit and library == program.library:
                     self._explain_program(facts, library, source, cache)

@@ -143,20 +143,7 @@ class GraphReport:
         race = self.record.race
         if race is not None and race.is_slower:
             return f"it was slower than eager: {race}"
-        return None if self.record.code is None else self.record.code.why_python
-
-    @property
-    def python_first(self) -> str | None:
-        """How far a thread is with the C++ of a program that only moves data, and how many calls
-        ran as Python meanwhile, with the same bits; None where C++ was waited for, or is not to be
-        had."""
-        first = None if self.record.code is None else self.record.code.python_first
-        if first is None or first.reason is not None:
-            return None
-        calls = f"{first.calls} call{'s' * (first.calls != 1)}"
-        if first.is_native:
-            return f"C++ (Python until it was compiled: {calls})"
-        return f"Python while C++ is compiled: {calls}"
+        return None if self.record.code is None else self.record.code.fallback_reason
 
     @property
     def torch_kernels(self) -> Mapping[str, str]:
@@ -233,7 +220,7 @@ class GraphReport:
     def runs(self) -> str:
         """The outcome, or "compiled as Python" where no native code was to be had."""
         code = self.record.code
-        fell_back = code is not None and code.why_python is not None
+        fell_back = code is not None and code.fallback_reason is not None
         return "compiled as Python" if fell_back and self.outcome == "compiled" else self.outcome
 
     @property

@@ -303,7 +303,6 @@ def _facts(graph: GraphReport) -> str:
         facts.append(unrounded(graph))
     if graph.python_reason:
         facts.append(f"Python launches the kernels: {graph.python_reason}")
-    facts += [f"runs as {graph.python_first}"] if graph.python_first else []
     facts += as_torch(graph)
     facts += [graph.unaligned] if graph.unaligned else []
     if graph.run_failures:

@@ -136,7 +136,6 @@ def _graph(graph: GraphReport) -> str:
     facts += padded(graph)
     if graph.python_reason:
         facts.append("Python launches the kernels: " + graph.python_reason.replace("\n", "\n    "))
-    facts += [f"runs as {graph.python_first}"] if graph.python_first else []
     facts += as_torch(graph)
     facts += [graph.unaligned] if graph.unaligned else []
     if graph.pieces:

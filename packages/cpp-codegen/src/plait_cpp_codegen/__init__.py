@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from plait_cpp_codegen.device_graphs import DeviceGraphs
     from plait_cpp_codegen.device_host import DeviceCode, DeviceKernel
     from plait_cpp_codegen.kernels.product_facts import MatrixProduct, product_of
-    from plait_cpp_codegen.python_first import PythonFirst
     from plait_cpp_codegen.tuning import Tuned, fastest, times_in_turns, timing_key
 else:  # code generation comes late in a compile, and after `prepare`
     __getattr__ = late_exports(
@@ -44,7 +43,6 @@ else:  # code generation comes late in a compile, and after `prepare`
             "plait_cpp_codegen.device_graphs": ("DeviceGraphs",),
             "plait_cpp_codegen.device_host": ("DeviceCode", "DeviceKernel"),
             "plait_cpp_codegen.kernels.product_facts": ("MatrixProduct", "product_of"),
-            "plait_cpp_codegen.python_first": ("PythonFirst",),
             "plait_cpp_codegen.tuning": ("Tuned", "fastest", "times_in_turns", "timing_key"),
         },
     )
@@ -59,7 +57,6 @@ __all__ = [
     "DeviceKernel",
     "Executable",
     "MatrixProduct",
-    "PythonFirst",
     "Toolchain",
     "Tuned",
     "UnsupportedProgramError",

@@ -25,7 +25,6 @@ from plait_cpp_codegen.kernels.types import is_supported
 from plait_cpp_codegen.native_runtime import Runtime, is_preparing, load_runtime
 from plait_cpp_codegen.options import CppOptions
 from plait_cpp_codegen.outputs import split_outputs
-from plait_cpp_codegen.python_first import PythonFirst, Run, may_begin_in_python, run_as_python
 from plait_cpp_codegen.shared_library import load_cached
 from plait_cpp_codegen.toolchain import Toolchain, find_toolchain
 from plait_cpp_codegen.units import Source
@@ -70,9 +69,6 @@ class Executable:
     """What timing its kernels has found, where that was asked for."""
     library: str | None = None
     """The key of its library in the cache, where that is all it takes: see `load_stored`."""
-    python_first: PythonFirst | None = None
-    """Tells when `library` is there, where a thread compiles it and the program runs as Python
-    until then."""
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[object, ...]:
         return self.run(*inputs)
@@ -140,9 +136,6 @@ def build(
     `meanwhile` is called when the compiler runs, if it does, and `ended` with how many of how many
     units it has compiled.
 
-    A program for which that makes no difference (`CppOptions.python_first`) is given back at once:
-    it runs as Python until a thread has compiled it.
-
     Without a working compiler, or for a program that the C++ host cannot express, the
     program runs as Python over ATen: a warning says why. UnsupportedProgramError is raised where
     it could be expressed for known sizes.
@@ -174,36 +167,17 @@ def _build_native(
         choices = {each.kernel: each.choices for each in tuned}
         apart = toolchain.checks_memory
         source = source_of(program, toolchain.vector_bytes, choices, apart=apart)
-    key = _library_key(source, toolchain)
-    _, plan = split_outputs(program)
-    library = key if plan is None and not calls_python(program) else None
-
-    def native(
-        meanwhile: Callable[[], object] | None = None,
-        ended: Callable[[int, int], object] | None = None,
-    ) -> tuple[Run, bool]:
-        if not is_preparing():
-            load_runtime(toolchain, cache)
-        run, hit = _loaded(program, source, toolchain, cache, key, meanwhile, ended)
-        return plan.around(run) if plan else run, hit
-
-    if _may_begin_in_python(program, options, toolchain) and not cache.get_file(key, ".so"):
+    if not is_preparing():
         with profile.phase("build"):
-            first = PythonFirst(program, lambda: native()[0], _no_native_code)
-        profile.count("cache misses")
-        if meanwhile is not None:
-            meanwhile()
-        return Executable(program, source.text, first, library=library, python_first=first)
+            load_runtime(toolchain, cache)
     with profile.phase("build"):
-        run, hit = native(meanwhile, ended)
+        run, hit, key = _loaded(program, source, toolchain, cache, meanwhile, ended)
     profile.count("cache hits" if hit else "cache misses")
-    return Executable(program, source.text, run, cache_hit=hit, library=library, tuned=tuned)
-
-
-def _may_begin_in_python(program: Program, options: CppOptions, toolchain: Toolchain) -> bool:
-    """Whether nobody asks for native code from the first call on, and nobody can tell."""
-    wanted = options.python_first and not (options.autotune or toolchain.checks_memory)
-    return wanted and may_begin_in_python(program)
+    _, plan = split_outputs(program)
+    alone = plan is None and not calls_python(program)
+    around = plan.around(run) if plan else run
+    library = key if alone else None
+    return Executable(program, source.text, around, cache_hit=hit, library=library, tuned=tuned)
 
 
 def _tuned(program: Program, toolchain: Toolchain, cache: DiskCache) -> tuple[Tuned, ...]:
@@ -213,20 +187,9 @@ def _tuned(program: Program, toolchain: Toolchain, cache: DiskCache) -> tuple[Tu
     def build_alone(kernel: Kernel, choices: Choices) -> Callable[..., object]:
         one = kernel_alone(program, kernel)
         source = source_of(one, toolchain.vector_bytes, {kernel.name: choices})
-        return _loaded(one, source, toolchain, cache, _library_key(source, toolchain))[0]
+        return _loaded(one, source, toolchain, cache)[0]
 
     return tune(program, toolchain, cache, build_alone)
-
-
-def _library_key(source: Source, toolchain: Toolchain) -> str:
-    """The key in the cache of what a program's source is compiled to."""
-    return stable_hash(
-        "program", without_comments(source.text), toolchain.key, _libraries(source, toolchain)
-    )
-
-
-def _libraries(source: Source, toolchain: Toolchain) -> tuple[str, ...]:
-    return toolchain.bare if source.is_bare else ()
 
 
 def _loaded(
@@ -234,13 +197,14 @@ def _loaded(
     source: Source,
     toolchain: Toolchain,
     cache: DiskCache,
-    key: str,
     meanwhile: Callable[[], object] | None = None,
     ended: Callable[[int, int], object] | None = None,
-) -> tuple[Callable[..., tuple[torch.Tensor, ...]], bool]:
-    """What runs a program's source, and whether its library was in the cache."""
-    libraries = _libraries(source, toolchain)
-    return load_cached(
+) -> tuple[Callable[..., tuple[torch.Tensor, ...]], bool, str]:
+    """What runs a program's source, whether its library was in the cache, and its key there."""
+    text = source.text
+    libraries = toolchain.bare if source.is_bare else ()
+    key = stable_hash("program", without_comments(text), toolchain.key, libraries)
+    run, hit = load_cached(
         cache,
         key,
         lambda output: toolchain.build(
@@ -249,6 +213,7 @@ def _loaded(
         "plait_signature",
         lambda path: runtime_for(toolchain, cache).load_program(str(path), PythonCalls(program)),
     )
+    return run, hit, key
 
 
 def calls_python(program: Program) -> bool:
@@ -283,15 +248,12 @@ def without_comments(source: str) -> str:
 
 
 def _build_python(program: Program, error: Exception) -> Executable:
-    reason = _no_native_code(error)
-    return Executable(program, None, run_as_python(program), fallback_reason=reason)
+    from plait_scheduler import load_python, render_python  # which programs in C++ do without
 
-
-def _no_native_code(error: Exception) -> str:
-    """Why a program runs as Python, of which a warning tells."""
     reason = str(error)
     warn_once("cpp", reason, "running a program as Python over ATen: %s", reason)
-    return reason
+    run = load_python(render_python(program))
+    return Executable(program, None, lambda *inputs: run(inputs), fallback_reason=reason)
 
 
 def _check_types(kernels: Sequence[Kernel]) -> None:

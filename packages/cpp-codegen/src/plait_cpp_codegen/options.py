@@ -28,10 +28,4 @@ class CppOptions(Settings):
         "the disk cache remembers",
         env="PLAIT_AUTOTUNE",
     )
-    python_first: bool = setting(
-        True,
-        "run programs that only move data, and little, as Python until a thread has compiled them",
-        env="PLAIT_PYTHON_FIRST",
-        in_cache_key=False,
-    )
     extra_flags: str = setting("", "further compiler flags", env="PLAIT_CXXFLAGS")
