@@ -11,7 +11,7 @@ from operators.texts import check_loops, check_scheduled
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from plait_cpp_codegen import CppOptions, build
+from plait_cpp_codegen import build
 from plait_fx_passes import (
     DEFAULT_PASSES,
     LAYOUT_PASSES,
@@ -68,7 +68,7 @@ def stages(program: Program) -> Made:
 def runner(made: Made, backend: str) -> Runner:
     """A call of the program with fresh inputs, by the code of one backend."""
     if backend == "cpp":
-        executable = build(made.scheduled, options=CppOptions(python_first=False))
+        executable = build(made.scheduled)
         if executable.source is None:
             raise RuntimeError(f"no C++: {executable.fallback_reason}")
         run: Callable[..., Any] = executable.run

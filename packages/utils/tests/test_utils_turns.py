@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 import time
 
@@ -98,36 +96,3 @@ def test_the_fewest_seconds_of_all_limits_are_left():
             assert seconds_left() == 1.0
         assert seconds_left() == 5.0
     assert seconds_left() is None
-
-
-_ENDING = """
-import sys, threading, time
-from plait_utils.background import endings
-from plait_utils.turns import Task
-
-def work():
-    begun.set()
-    while time.monotonic() < until and not endings():
-        time.sleep(0.01)
-    print("left" if endings() else "done", flush=True)
-
-begun, until = threading.Event(), time.monotonic() + float(sys.argv[2])
-task = Task(work, finishes=sys.argv[1] == "finishes")
-task.start()
-begun.wait(60)
-"""
-
-
-@pytest.mark.parametrize(
-    ("kind", "seconds", "said"),
-    [("finishes", 0.5, "done"), ("ends", 0.5, "left"), ("finishes", 100, "left")],
-)
-def test_the_end_of_a_process_waits_for_what_is_to_be_finished(kind, seconds, said):
-    done = subprocess.run(
-        [sys.executable, "-c", _ENDING, kind, str(seconds)],
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
-    assert (done.returncode, done.stdout.split(), done.stderr) == (0, [said], "")

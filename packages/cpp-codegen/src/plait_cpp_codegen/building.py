@@ -253,7 +253,14 @@ def _build_python(program: Program, error: Exception) -> Executable:
     reason = str(error)
     warn_once("cpp", reason, "running a program as Python over ATen: %s", reason)
     run = load_python(render_python(program))
-    return Executable(program, None, lambda *inputs: run(inputs), fallback_reason=reason)
+
+    def below_autocast(*inputs: torch.Tensor) -> tuple[object, ...]:
+        if not torch._C._is_any_autocast_enabled():
+            return run(inputs)
+        with torch._C._DisableAutocast():
+            return run(inputs)
+
+    return Executable(program, None, below_autocast, fallback_reason=reason)
 
 
 def _check_types(kernels: Sequence[Kernel]) -> None:

@@ -91,7 +91,6 @@ from plait_utils import late_exports
 
 if TYPE_CHECKING:
     from plait_ir_lowering.interpreter import interpret
-    from plait_ir_lowering.ir.one_result import has_one_result
     from plait_ir_lowering.sort_calls import sorts_that_are_calls
     from plait_ir_lowering.text import (
         IndexReader,
@@ -114,7 +113,6 @@ else:
         __name__,
         {
             "plait_ir_lowering.interpreter": ("interpret",),
-            "plait_ir_lowering.ir.one_result": ("has_one_result",),
             "plait_ir_lowering.text": (
                 "IndexReader",
                 "ValueReader",
@@ -198,7 +196,6 @@ __all__ = [
     "evaluate",
     "external_ops",
     "from_torch_dtype",
-    "has_one_result",
     "interpret",
     "is_below",
     "loads_of",

@@ -81,7 +81,6 @@ if TYPE_CHECKING:
         without_groups,
         without_term_groups,
     )
-    from plait_scheduler.moving import moved_points
     from plait_scheduler.pieces import ProductPiece, SplitPiece, product_pieces, split_pieces
     from plait_scheduler.render.host import KernelRenderer, load_python, render_python
     from plait_scheduler.render.torch_kernel import RenderedKernel, torch_kernel
@@ -95,7 +94,6 @@ else:
                 *("GROUPED", "Groups", "TermGroups"),
                 *("without_groups", "without_term_groups"),
             ),
-            "plait_scheduler.moving": ("moved_points",),
             "plait_scheduler.pieces": (
                 "ProductPiece",
                 "SplitPiece",
@@ -184,7 +182,6 @@ __all__ = [
     "members_of",
     "memory_of",
     "memory_report",
-    "moved_points",
     "named",
     "named_statements",
     "parse_kernel",

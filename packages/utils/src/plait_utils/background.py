@@ -14,13 +14,10 @@ from plait_utils.log import get_logger
 
 _STOP_SECONDS = 5.0
 """How long the end of a process waits for its threads to tidy up."""
-_FINISH_SECONDS = 2.0
-"""How long it waits before that for what other processes are spared."""
 
 _lock = threading.Lock()
 _threads: set[threading.Thread] = set()
 _endings: list[int] = []
-_finishing: list[Callable[[float], object]] = []
 _is_registered = False
 
 
@@ -46,11 +43,6 @@ def start_in_background(work: Callable[[], object], name: str) -> threading.Thre
     return thread
 
 
-def before_end(wait: Callable[[float], object]) -> None:
-    """Have the process wait before it ends: `wait(seconds)` returns after so many at the latest."""
-    _finishing.append(wait)
-
-
 def endings() -> Sequence[int]:
     """Not empty once the process is about to end, whenever it is looked at."""
     return _endings
@@ -69,9 +61,6 @@ def _run(work: Callable[[], object]) -> None:
 
 
 def _end() -> None:
-    deadline = time.monotonic() + _FINISH_SECONDS
-    for wait in _finishing:
-        wait(max(deadline - time.monotonic(), 0.0))
     _endings.append(1)
     with _lock:
         waiting = [*_threads]

@@ -1,20 +1,19 @@
 """Tasks that one thread of the process does beside the program, one after the other.
 
 Like all threads that `plait_utils.background` starts, it ends with the process: a task that is not
-done then, or some seconds later where it is to be finished, is never done. A forked child has none
-of its parent's threads, so what had not ended there can be started anew.
+done then is never done. A forked child has none of its parent's threads, so what had not ended
+there can be started anew.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-import time
 import weakref
 from collections import deque
 from collections.abc import Callable
 
-from plait_utils.background import before_end, endings, start_in_background
+from plait_utils.background import endings, start_in_background
 from plait_utils.interrupts import Interrupted, limited_by
 
 _lock = threading.Lock()
@@ -31,20 +30,13 @@ class Task:
             called, when the process ends.
         forked: called in a forked child before the work can begin anew there, where a thread of
             the parent's was at it: what it had locked stays locked.
-        finishes: whether the end of the process waits for it, some seconds at most: other processes
-            use what it makes.
     """
 
     def __init__(
-        self,
-        work: Callable[[], object],
-        forked: Callable[[], object] | None = None,
-        *,
-        finishes: bool = False,
+        self, work: Callable[[], object], forked: Callable[[], object] | None = None
     ) -> None:
         self._work = work
         self._forked = forked
-        self._finishes = finishes
         self._ended = threading.Event()
         self._is_begun = False
         self.error: BaseException | None = None
@@ -56,16 +48,6 @@ class Task:
     def has_ended(self) -> bool:
         """Whether the work is done, or has failed."""
         return self._ended.is_set()
-
-    @property
-    def is_begun(self) -> bool:
-        """Whether a thread is to do the work, or has done it."""
-        return self._is_begun
-
-    @property
-    def is_waited_for(self) -> bool:
-        """Whether the end of the process waits for it."""
-        return self._finishes and self._is_begun and not self.has_ended
 
     def start(self) -> None:
         """Have the work done in its turn, if that was not asked for yet and a thread can be had."""
@@ -98,7 +80,6 @@ class Task:
             self._work()
         except Exception as error:
             self.error = error
-        self._work = _nothing  # instead of what the work holds
         self._ended.set()
 
     def begin_anew(self) -> None:
@@ -111,22 +92,7 @@ class Task:
         self._is_begun = False
 
 
-def _nothing() -> None:
-    """Of a task that has ended."""
-
-
 _all: weakref.WeakSet[Task] = weakref.WeakSet()
-
-
-def _finish(seconds: float) -> None:
-    """Wait at the process's end for what is begun and to be finished."""
-    deadline = time.monotonic() + seconds
-    for task in list(_all):
-        if task.is_waited_for:
-            task.wait(max(deadline - time.monotonic(), 0.0))
-
-
-before_end(_finish)
 
 
 def _work_off() -> None:
