@@ -13,9 +13,10 @@ import pytest
 import torch
 from cpp_graphs import buffer, pointwise_graph
 from cpp_memory import keeps_blocks
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from plait_cpp_codegen import CompilerNotFoundError, CppOptions, build, find_toolchain
-from plait_ir_lowering import DType, Load, Op, Origin
+from plait_ir_lowering import DType, Load, LoweringOptions, Op, Origin, lower
 from plait_scheduler import load_python, parse_program, render_python, schedule
 from plait_utils import DiskCache
 
@@ -115,6 +116,17 @@ def test_missing_compiler_falls_back_to_python(tmp_path, caplog):
     assert executable.source is None
     assert "Install g++" in executable.fallback_reason
     torch.testing.assert_close(executable(X, Y)[0], X * Y)
+
+
+def test_what_runs_as_python_is_below_autocast(tmp_path):
+    options = CppOptions(compiler="/nonexistent/c++")
+    a, b = torch.randn(8, 8), torch.randn(8, 8)
+    traced = make_fx(lambda a, b: (a @ b,), tracing_mode="fake")(a, b)
+    lowered = lower(traced, options=LoweringOptions(own_products=False))
+    executable = build(schedule(lowered), options=options, cache=DiskCache(tmp_path))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        (found,) = executable(a, b)
+    assert torch.equal(found, a @ b)
 
 
 def test_failing_compiler_falls_back_to_python(tmp_path):

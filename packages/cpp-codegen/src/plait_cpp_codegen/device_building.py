@@ -135,9 +135,7 @@ def build_device_host(
         run, hit = load_cached(
             store,
             key,
-            lambda output: toolchain.build(
-                source.units(), output, *libraries, meanwhile=compiled
-            ),
+            lambda output: toolchain.build(source.units(), output, *libraries, meanwhile=compiled),
             "plait_signature",
             load,
         )

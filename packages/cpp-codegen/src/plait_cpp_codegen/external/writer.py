@@ -122,8 +122,7 @@ class ExternWriter:
 
     def _result_specs(self, name: str, planned: list[ProgramBuffer | None]) -> str:
         items = [
-            "{}" if buffer is None else self.tables.spec(described(buffer))
-            for buffer in planned
+            "{}" if buffer is None else self.tables.spec(described(buffer)) for buffer in planned
         ]
         if not items:
             return "0"
