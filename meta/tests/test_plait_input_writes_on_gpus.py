@@ -38,7 +38,8 @@ CPU, FIRST, SECOND = torch.device("cpu"), torch.device("cuda", 0), torch.device(
 
 def graph(*devices: torch.device) -> Any:
     """A stand-in for a flat graph with inputs there, and one that is a size."""
-    return SimpleNamespace(example_inputs=[*(SimpleNamespace(device=each) for each in devices), 3])
+    inputs = [*(SimpleNamespace(device=each) for each in devices), 3]
+    return SimpleNamespace(example_inputs=inputs, graph=SimpleNamespace(nodes=[]))
 
 
 def test_who_may_write_to_inputs() -> None:
@@ -51,6 +52,9 @@ def test_who_may_write_to_inputs() -> None:
     assert not writes_inputs(graph(FIRST, SECOND), by_device, options)
     assert not writes_inputs(graph(FIRST), Target.PYTHON, options)
     assert not writes_inputs(graph(CPU), Target.TRITON, options)
+    made = graph(CPU)
+    made.graph.nodes.append(SimpleNamespace(meta={"val": torch.empty(2, device="meta")}))
+    assert not is_on_cpu(made, by_device)  # its inputs are, and it computes elsewhere
     in_python = CompileOptions(triton=(("native_host", False),))
     assert not writes_inputs(graph(FIRST), by_device, in_python)
     assert not is_on_cpu(graph(FIRST), by_device)

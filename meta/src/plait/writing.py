@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plait.codegen import Target
+from plait.gpus import tensors_in
 
 if TYPE_CHECKING:
     import torch
@@ -37,4 +38,7 @@ def is_on_cpu(aten: AtenGraph, target: Target) -> bool:
 
 
 def _devices(aten: AtenGraph) -> set[torch.device]:
-    return {each.device for each in aten.example_inputs if hasattr(each, "device")}
+    """Where its inputs are, and what it computes."""
+    found = {each.device for each in aten.example_inputs if hasattr(each, "device")}
+    values = (node.meta.get("val") for node in aten.graph.nodes)
+    return found | {each.device for value in values for each in tensors_in(value)}

@@ -9,9 +9,11 @@ import torch
 from cpp_calls import call, extern_graph
 from cpp_graphs import buffer, loads, pointwise_graph
 
-from plait_cpp_codegen import build
+from plait_cpp_codegen import build, kernel_alone
+from plait_cpp_codegen.outputs import OutputPlan
 from plait_ir_lowering import (
     Definition,
+    Device,
     ExternCall,
     Graph,
     Layout,
@@ -22,6 +24,7 @@ from plait_ir_lowering import (
     as_index,
 )
 from plait_scheduler import SharedStorage, load_python, render_python, schedule
+from plait_utils.device_errors import HalfWrittenError
 
 X = torch.randn(4, 6)
 WHOLE = Layout.of([4, 6], [6, 1])
@@ -140,3 +143,26 @@ def test_a_result_lives_on_in_the_memory_of_what_it_took_over():
         torch.testing.assert_close(results[0], wanted.exp())
         assert torch.equal(results[0], results[1])
         assert torch.equal(results[2], torch.ones(304, 304))
+
+
+def test_what_fails_behind_a_change_of_inputs_says_so():
+    """Whoever calls a program runs nothing in its place then."""
+
+    def fails(*given):
+        raise RuntimeError("out of memory")
+
+    plan = OutputPlan((fails,))
+    with pytest.raises(RuntimeError, match=r"^out of memory$"):
+        plan.around(lambda *inputs: inputs)(X)
+    with pytest.raises(HalfWrittenError, match="out of memory, after inputs were changed"):
+        plan.around(lambda *inputs: inputs, changes=True)(X)
+
+
+def test_a_kernel_of_a_program_on_a_gpu_is_alone_on_the_gpu():
+    program = schedule(graph_with((TensorRef("y"),)))
+    first, *others = program.buffers
+    moved = tuple(replace(each, device=Device("cuda", 0)) for each in others)
+    mixed = replace(program, buffers=(first, *moved))
+    assert {each.device for each in kernel_alone(mixed, program.kernels[0]).buffers} == {
+        Device("cuda", 0)
+    }

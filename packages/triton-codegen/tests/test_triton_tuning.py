@@ -144,6 +144,15 @@ def renamed(program, number: int = 2):
     return replace(program, kernels=kernels, steps=(*others, *again, end))
 
 
+def test_kernels_that_run_on_the_cpu_are_not_timed(tmp_path) -> None:
+    program = softmax()
+    (kernel,) = program.kernels
+    stub = Stub(lambda tile: 0.002)
+    beside = replace(program, kernels=(replace(kernel, name=f"{kernel.name}_on_cpu"),))
+    assert tuned(beside, stub, DiskCache(tmp_path)) == ()
+    assert not stub.begun
+
+
 def test_equal_kernels_are_timed_once(tmp_path) -> None:
     stub = Stub(lambda tile: 0.002)
     found = tuned(renamed(softmax()), stub, DiskCache(tmp_path))

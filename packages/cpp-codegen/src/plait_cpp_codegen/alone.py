@@ -26,8 +26,9 @@ def kernel_alone(
     program: Program, kernel: AnyKernel, sizes: Mapping[str, int] | None = None
 ) -> Program:
     """A program of one launch, whose inputs are all of the kernel's buffers, at these values of its
-    open sizes by name."""
-    device = program.buffers[0].device
+    open sizes by name; on the GPU, if the program is on one."""
+    devices = [buffer.device for buffer in program.buffers]
+    device = next((each for each in devices if each.type != "cpu"), devices[0])
     known = _indices(sizes)
     buffers = tuple(
         ProgramBuffer(

@@ -20,6 +20,7 @@ from plait_cpp_codegen.device_graphs import DeviceGraphs, buffer_uses, graph_ref
 from plait_cpp_codegen.device_host import DeviceCode, DeviceHostWriter, DeviceKernel
 from plait_cpp_codegen.errors import UnsupportedProgramError
 from plait_cpp_codegen.external import PythonCalls
+from plait_cpp_codegen.input_writes import InputWrites
 from plait_cpp_codegen.options import CppOptions
 from plait_cpp_codegen.outputs import split_outputs
 from plait_cpp_codegen.shared_library import load_cached
@@ -141,7 +142,10 @@ def build_device_host(
         )
     timer.count("cache hits" if hit else "cache misses")
     alone = plan is None and not calls_python(program)
-    return DeviceHost(plan.around(run) if plan else run, key if alone else None, hit)
+    changes = InputWrites(native).first() is not None
+    return DeviceHost(
+        plan.around(run, changes=changes) if plan else run, key if alone else None, hit
+    )
 
 
 def _may_record(program: Program, graphs: DeviceGraphs, check_launches: bool) -> bool:

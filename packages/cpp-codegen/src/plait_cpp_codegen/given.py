@@ -75,7 +75,7 @@ class Given:
     def before(self, name: str) -> list[str]:
         """What copies one that is computed, when it is there."""
         nbytes = self.computed[name]
-        given = f"&one, 1, from, {nbytes}"
+        given = f"&one, 1, from, {_rounded(nbytes)}"
         copied = _copied(given, f"given_tensor_{name}", f"given_{name}")
         one = f"static const Given one = {{0, 0, {nbytes}}};"
         return [f"{{ {one} void* const from[] = {{{data_name(name)}}};", *copied, "}"]

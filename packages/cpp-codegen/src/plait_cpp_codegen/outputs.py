@@ -32,6 +32,7 @@ from plait_scheduler import (
     size_places,
 )
 from plait_utils import dataclass
+from plait_utils.device_errors import DeviceFailedError, HalfWrittenError
 
 _Maker = Callable[[Sequence[Tensor], Sequence[Tensor]], object]
 """An output from what the native program returned and from the inputs."""
@@ -48,16 +49,27 @@ class OutputPlan:
     copies: tuple[tuple[int, _Maker], ...] = ()
     """Positions of inputs, and what is copied into them, in order."""
 
-    def around(self, run: Callable[..., tuple[Tensor, ...]]) -> Callable[..., tuple[object, ...]]:
-        """`run` with the program's own outputs."""
+    def around(
+        self, run: Callable[..., tuple[Tensor, ...]], *, changes: bool = False
+    ) -> Callable[..., tuple[object, ...]]:
+        """`run` with the program's own outputs. Where it `changes` inputs itself, nothing may run
+        in its place once it has: what fails then is a HalfWrittenError."""
 
-        def call(*inputs: Tensor) -> tuple[object, ...]:
-            made = run(*inputs)
+        def finished(made: Sequence[Tensor], inputs: Sequence[Tensor]) -> tuple[object, ...]:
             if self.copies:
                 with torch.no_grad():
                     for position, source in self.copies:
                         inputs[position].copy_(cast(Tensor, source(made, inputs)))
             return tuple(make(made, inputs) for make in self.makers)
+
+        def call(*inputs: Tensor) -> tuple[object, ...]:
+            made = run(*inputs)
+            try:
+                return finished(made, inputs)
+            except Exception as error:
+                if changes and not isinstance(error, DeviceFailedError):
+                    raise HalfWrittenError(f"{error}, after inputs were changed") from error
+                raise
 
         return call
 

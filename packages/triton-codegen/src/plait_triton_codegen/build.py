@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Runner: TypeAlias = Callable[..., tuple[object, ...]]
 
-_ON_CPU = "_on_cpu"
+ON_CPU = "_on_cpu"
 """Behind the names of kernels that run beside a GPU."""
 
 
@@ -248,7 +248,7 @@ def _native(
         return "it is not on a GPU"
     if not torch.cuda.is_available():
         return "there is no GPU here"
-    hosts = {name: each for name, each in rendered.items() if not name.endswith(_ON_CPU)}
+    hosts = {name: each for name, each in rendered.items() if not name.endswith(ON_CPU)}
     sources = {name: each.source for name, each in hosts.items() if each.source is not None}
     if len(sources) < len(hosts):
         names = ", ".join(name for name, each in hosts.items() if each.source is None)
@@ -269,13 +269,13 @@ def _by_place(program: Program) -> Program:
     if set(place.values()) < {"cpu", "cuda"}:
         return program
     steps = tuple(
-        replace(step, kernel=f"{step.kernel}{_ON_CPU}")
+        replace(step, kernel=f"{step.kernel}{ON_CPU}")
         if isinstance(step, Launch) and all(place[name] == "cpu" for name in step.buffers)
         else step
         for step in program.steps
     )
     launched = {step.kernel for step in steps if isinstance(step, Launch)}
-    named = [replace(kernel, name=f"{kernel.name}{_ON_CPU}") for kernel in program.kernels]
+    named = [replace(kernel, name=f"{kernel.name}{ON_CPU}") for kernel in program.kernels]
     kernels = [kernel for kernel in (*program.kernels, *named) if kernel.name in launched]
     return replace(program, kernels=tuple(kernels), steps=steps)
 
@@ -320,7 +320,7 @@ def _rendered(
     tile: Tile | None,
 ) -> HostKernel:
     """A kernel where its buffers are: on the CPU beside a GPU, as torch operations."""
-    if kernel.name.endswith(_ON_CPU):
+    if kernel.name.endswith(ON_CPU):
         return HostKernel(torch_kernel(kernel), None)
     host = host_kernel(kernel, options, tile=tile, chip=chip, aligned=aligned)
     if not is_mixed or host.source is None:

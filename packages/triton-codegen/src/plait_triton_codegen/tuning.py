@@ -23,6 +23,7 @@ import torch
 
 from plait_ir_lowering import Device
 from plait_scheduler import Program
+from plait_triton_codegen.build import ON_CPU
 from plait_triton_codegen.errors import TritonCodegenError
 from plait_triton_codegen.kernels import Chip, Tile
 from plait_triton_codegen.machine_code import aligned_arguments
@@ -32,7 +33,7 @@ from plait_triton_codegen.trials import Builds, Candidates, Trials, candidates, 
 from plait_utils import DiskCache, get_logger, stable_hash, warn_once
 from plait_utils.interrupts import seconds_left, stop_if_interrupted
 
-_FORMAT = "2"
+_FORMAT = "3"
 _MARGIN = 0.97
 """A tile that is chosen takes at most this much of the time that the rule's does."""
 _AHEAD = 4
@@ -149,6 +150,8 @@ def tune(
     aligned = aligned_arguments(program)
     named: dict[str, list[Candidates]] = {}
     for kernel in program.kernels:
+        if kernel.name.endswith(ON_CPU):
+            continue
         stop_if_interrupted()
         places = aligned.get(kernel.name, frozenset())
         one = candidates(program, kernel, sizes, options, chip, places)

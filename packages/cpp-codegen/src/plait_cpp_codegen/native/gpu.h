@@ -212,7 +212,7 @@ int copy_given(const Given* given, int32_t count, void* const* from, int64_t byt
   memset(packed, 0, bytes + WORD);
   for (int32_t i = 0; i < count; ++i) memcpy(packed + given[i].offset, from[given[i].from], given[i].bytes);
   int status = 0, error = driver.capturing(stream, &status);
-  if (!error && !status) error = driver.give(to, packed, bytes, stream);
+  if (!error && !status && bytes) error = driver.give(to, packed, bytes, stream);
   for (int64_t at = 0; status && at < bytes && !error; at += WORD) error = driver.fill(to + at, *(unsigned*)(packed + at), 1, stream);
   return error ? driver_error("a copy", error) : 0;
 }

@@ -273,6 +273,7 @@ int recorded_reserve(const Api* api, const ExternCall* call, int64_t count, void
 }
 int recorded_give(const Api* api, const Given* given, int32_t count, void* const*, int64_t bytes, void** tensor, char** data, void*) {
   GivenAnew& made = ((Recording*)api->recording)->given;
+  if (made.tensor) return python_error(PyExc_RuntimeError, "it copies from the host's memory more than once");
   if (int code = row_on_device(api, bytes, &made.tensor, &made.data)) return code;
   made.table = given; made.count = count; made.bytes = bytes;
   *data = made.data;
