@@ -13,7 +13,7 @@ from plait_cpp_codegen.given import Given, given_by_host
 from plait_cpp_codegen.host import HostWriter, comment_of, data_name, owner_name
 from plait_cpp_codegen.input_writes import BeforeWrites, InputWrites, before_writes
 from plait_cpp_codegen.kernels.index import c_index
-from plait_cpp_codegen.tables import Described, described, string
+from plait_cpp_codegen.tables import OR_DONE, Described, described, string
 from plait_ir_lowering import DType, IndexExpr, Layout, TensorRef
 from plait_scheduler import (
     Launch,
@@ -54,9 +54,6 @@ class DeviceKernel:
     def arguments_after(self, pointers: int) -> int:
         """How many arguments it is given, with so many pointers to buffers."""
         return pointers + len(self.symbols) + (self.checks > 0) + _HIDDEN
-
-
-_OR_DONE = "if (code) goto done;"
 
 
 class DeviceCode(NamedTuple):
@@ -195,7 +192,7 @@ class DeviceHostWriter(HostWriter):
             is_first = self.at == self.before.first
             lines += self._allocated_before() if is_first else []
             lines += self._checked(step)
-            lines += ["code = api.begin_writes(&api, stream);", _OR_DONE] if is_first else []
+            lines += ["code = api.begin_writes(&api, stream);", OR_DONE] if is_first else []
             lines += self._step(step)
             lines += ["written = 1;"] if is_first else []
             self.at += 1
@@ -219,7 +216,7 @@ class DeviceHostWriter(HostWriter):
             )
             sizes, programs = self._programs(launch)
             given = f"{self.numbers[launch.kernel]}, {programs}, &{name}_tensor, &{name}"
-            lines += [f"{{ {numbers}{{ {sizes}code = api.room(&api, {given}); }} }}", _OR_DONE]
+            lines += [f"{{ {numbers}{{ {sizes}code = api.room(&api, {given}); }} }}", OR_DONE]
         return lines
 
     def _bytes(self, count: IndexExpr, is_on_host: bool = False) -> str:
@@ -231,14 +228,14 @@ class DeviceHostWriter(HostWriter):
         if not self.check_launches:
             return []
         finish = f"code = api.finish(&api, {string(what)}, stream);"
-        return [finish, "if (code) goto done;"]
+        return [finish, OR_DONE]
 
     def _checked(self, step: Step) -> list[str]:
         """Before a step that shows: what waits for the launches so far, and raises their errors."""
         if not self.unchecked or not self._shows(step):
             return []
         self.unchecked = False
-        return ["code = api.check(&api, report);", "if (code) goto done;"]
+        return ["code = api.check(&api, report);", OR_DONE]
 
     def _last_checks(self) -> Iterator[int]:
         last, number = None, -1
@@ -332,7 +329,7 @@ class DeviceHostWriter(HostWriter):
         to, start = data_name(target), data_name(source.buffer)
         return [
             f"code = api.copy(&api, {to}, {start}, {nbytes}, stream);",
-            "if (code) goto done;",
+            OR_DONE,
         ]
 
     def _given(self, launch: Launch) -> list[str]:
@@ -367,8 +364,8 @@ class DeviceHostWriter(HostWriter):
         lines = self._launched(launch, "code")
         self.unchecked = self.unchecked or self.launched[launch.kernel].checks > 0
         number, self.launches = self.launches, self.launches + 1
-        marks = ["code = api.mark(&api, report, stream);", _OR_DONE]
-        return [*lines, _OR_DONE, *(marks if number in self.marked else ())]
+        marks = ["code = api.mark(&api, report, stream);", OR_DONE]
+        return [*lines, OR_DONE, *(marks if number in self.marked else ())]
 
     def _launched(self, launch: Launch, result: str) -> list[str]:
         """A launch, whose code is assigned to `result`."""
@@ -417,5 +414,5 @@ class DeviceHostWriter(HostWriter):
             spec = f"output{number}_spec"
             self.tables.define("TensorSpec", spec, self.tables.spec(described(buffer, out.view)))
             tensor, offset = f"&outputs[{number}].tensor", c_index(out.view.offset)
-            lines += [f"code = api.view(&{spec}, {offset}, {tensor});", "if (code) goto done;"]
+            lines += [f"code = api.view(&{spec}, {offset}, {tensor});", OR_DONE]
         return lines

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from plait_cpp_codegen.errors import UnsupportedProgramError
 from plait_cpp_codegen.host import data_name
+from plait_cpp_codegen.tables import OR_DONE
 from plait_scheduler import Access, InputStorage, Launch, Program, ProgramBuffer, extent_of
 from plait_utils import dataclass
 
@@ -139,4 +140,4 @@ def _rounded(nbytes: int) -> int:
 
 def _copied(given: str, owner: str, place: str) -> list[str]:
     call = f"code = api.give(&api, {given}, &{owner}, &{place}, stream);"
-    return [call, "if (code) goto done;"]
+    return [call, OR_DONE]

@@ -42,6 +42,10 @@ _DLPACK_KINDS = {"int": 0, "float": 2, "complex": 5, "bool": 6}
 _DLPACK_CODES = {DType.bf16: 4, DType.f8e4m3fn: 10, DType.f8e5m2: 12}
 
 
+OR_DONE = "if (code) goto done;"
+"""Behind what gives a code: an error ends the run."""
+
+
 class Described(NamedTuple):
     """What a `TensorSpec` tells of a tensor."""
 

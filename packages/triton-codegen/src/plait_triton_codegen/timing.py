@@ -58,7 +58,7 @@ def cold_clock(device: torch.device) -> Clock:
 
 def _events() -> tuple[torch.cuda.Event, torch.cuda.Event]:
     # torch has no types for them
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]  # torch's
     return begin, end
 
 

@@ -34,7 +34,8 @@ class HalfWrittenError(DeviceFailedError):
     """The GPU did not take a launch that follows others which have changed inputs.
 
     All that can be known to fail fails before the first of these, so this is the driver's, for want
-    of its own memory. Nothing is to be run in place of the program: it would change them again.
+    of its own memory, or of a copy that torch makes at the end. Nothing is to be run in place of
+    the program: it would change them again.
     """
 
     def __init__(

@@ -14,6 +14,7 @@ from plait_cpp_codegen.external.schemas import overload_of, reserves, tensors_of
 from plait_cpp_codegen.external.shims import Shim, shim_of
 from plait_cpp_codegen.kernels.index import c_index
 from plait_cpp_codegen.tables import (
+    OR_DONE,
     Described,
     Number,
     Tables,
@@ -75,11 +76,11 @@ class ExternWriter:
         if reserves(call) and self.tables.device:
             count = integer(cast(Number, call.args[0]))
             reserved = f"code = api.reserve(&api, &{name}, {count}, p, places, stream);"
-            return [*lines, reserved, "if (code) goto done;"]
+            return [*lines, reserved, OR_DONE]
         shim = shim_of(call, self.buffers)
         general = f"code = api.call(&api, &{name}, p, places);"
         if shim is None:
-            return [*lines, general, "if (code) goto done;"]
+            return [*lines, general, OR_DONE]
         position = self._function(shim.symbol)
         return [
             "int32_t failed = 1;",
@@ -88,7 +89,7 @@ class ExternWriter:
             *(f"  {line}" for line in self._shim(name, call, shim, position)),
             "}",
             f"if (failed) {general}",
-            "if (code) goto done;",
+            OR_DONE,
         ]
 
     def _define(self, name: str, call: CallExtern, tensors: list[TensorRef]) -> None:
