@@ -152,11 +152,18 @@ def _load(guards: Path, tensors: Path | None) -> tuple[ModuleType, ModuleType | 
         module.setup(
             *(table, tensor.requires_grad, tensor.is_neg, tensor.is_conj),
             *(None if reading is None else reading.reader(), same_constant, same_order),
-            *(storage_pattern, ABSENT, torch.Tensor, torch.nn.Parameter, Step, run_steps),
+            *(storage_pattern, ABSENT, torch.Tensor, torch.nn.Parameter, _tensor_hash()),
+            *(Step, run_steps),
         )
     except (TypeError, RuntimeError, ValueError) as error:
         raise BuildError(str(error)) from error
     return module, reading
+
+
+def _tensor_hash() -> object:
+    """The hash of a tensor, where that is its address: dicts are then searched without a call."""
+    probe = torch.empty(0)
+    return torch.Tensor.__hash__ if hash(probe) == id(probe) else None
 
 
 def _extension(unit: Unit, path: Path) -> ModuleType:

@@ -56,6 +56,27 @@ static PyObject *read_item(Node *node, PyObject *base)
     return PyObject_GetItem(base, node->key);
 }
 
+/* What a dict holds under an object: a borrowed reference; NULL, with an exception or without. */
+static PyObject *look_up(PyObject *dict, PyObject *key)
+{
+    PyTypeObject *type = Py_TYPE(key);
+    if ((type == tensor_class || type == parameter_class) &&
+        _PyType_Lookup(type, hash_name) == tensor_hash)
+        return _PyDict_GetItem_KnownHash(dict, key, (Py_hash_t)(uintptr_t)key);
+    return PyDict_GetItemWithError(dict, key);
+}
+
+static PyObject *read_by_key(Check *check, Node *node, PyObject *base)
+{
+    PyObject *key = check->held[node->index];
+    if (!reads_as_dict(base)) /* others compute what they hold, or are asked by a place */
+        return PyObject_GetItem(base, key);
+    PyObject *found = look_up(base, key);
+    if (found == NULL && !PyErr_Occurred())
+        PyErr_SetObject(PyExc_KeyError, key); /* which a defaultdict would add */
+    return Py_XNewRef(found);
+}
+
 static PyObject *read_node(Check *check, Node *node, PyObject *base)
 {
     switch (node->access) {
@@ -74,6 +95,8 @@ static PyObject *read_node(Check *check, Node *node, PyObject *base)
             return Py_NewRef(PyCell_GET(base));
         PyErr_SetString(PyExc_ValueError, "the cell is empty");
         return NULL;
+    case BY_KEY:
+        return read_by_key(check, node, base);
     }
     return call_python(check, node->key, base);
 }
@@ -153,6 +176,26 @@ static int check_contains(PyObject *value, PyObject *key, int wanted)
 {
     int found = is_dict(value) ? PyDict_Contains(value, key) : PySequence_Contains(value, key);
     return found < 0 ? raised() : found == wanted;
+}
+
+/* Of an object that another slot holds. */
+static int check_has(PyObject *value, PyObject *key, int wanted)
+{
+    PySequenceMethods *methods = Py_TYPE(value)->tp_as_sequence;
+    if (!PyDict_Check(value) || !methods ||
+        methods->sq_contains != PyDict_Type.tp_as_sequence->sq_contains)
+        return check_contains(value, key, wanted);
+    int found = look_up(value, key) != NULL;
+    return !found && PyErr_Occurred() ? raised() : found == wanted;
+}
+
+static int check_attribute(PyObject *value, PyObject *name, PyObject *expected)
+{
+    PyObject *found = PyObject_GetAttr(value, name);
+    if (found == NULL)
+        return raised();
+    Py_DECREF(found); /* a singleton, or not what is expected */
+    return found == expected;
 }
 
 static int check_no_attribute(PyObject *value, PyObject *name)

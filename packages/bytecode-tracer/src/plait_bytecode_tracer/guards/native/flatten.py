@@ -23,6 +23,13 @@ from plait_bytecode_tracer.guards.kinds import (
     TensorFacts,
     TensorValue,
 )
+from plait_bytecode_tracer.guards.native.lookups import (
+    AttributeIs,
+    Contains,
+    Holds,
+    Lookups,
+    kept_for,
+)
 from plait_bytecode_tracer.guards.programs import program
 from plait_bytecode_tracer.guards.tree import GuardTree, Node
 from plait_bytecode_tracer.values.sources import Access, Constants, Source
@@ -38,6 +45,8 @@ _ACCESSES = {
         )
     )
 }
+_BY_KEY = len(_ACCESSES)
+"""An element whose key is in a slot."""
 _KINDS = {
     kind: number
     for number, kind in enumerate(
@@ -56,6 +65,8 @@ _KINDS = {
         )
     )
 }
+_CONTAINS, _ATTRIBUTE_IS, _HOLDS = range(len(_KINDS), len(_KINDS) + 3)
+"""Python conditions that are checked without it, or with values that are read already."""
 _BY_HOLDER = frozenset({Kind.IDENTITY, Kind.EQUAL, Kind.METHOD})
 """What cannot change in an object while a dict holds it."""
 _BY_ITSELF = frozenset(
@@ -110,16 +121,18 @@ class _Flat:
     slots: dict[str, int] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
     namespace: dict[str, object] = field(init=False)
+    lookups: Lookups = field(init=False)
     located: set[str] | None = None
     """The tensors whose guards find where they are, by their sources' code."""
 
     def __post_init__(self) -> None:
         self.namespace = dict(self.constants.objects)
+        self.lookups = Lookups.of(self.tree, self.namespace)
 
     def spec(self, call: Call) -> tuple[object, ...]:
         tree = self.tree
         several = (s for n in tree.last for s in tree.guards[n].sources)
-        for source in (*tree.outputs, *several):
+        for source in (*tree.outputs, *several, *kept_for(tree, self.lookups)):
             self.slots.setdefault(source.code, len(self.slots))
         nodes = list(tree.nodes())
         for node in nodes:
@@ -143,15 +156,17 @@ class _Flat:
 
     def _node(self, node: Node) -> tuple[object, ...]:
         source = node.source
-        key, index = source.key, -1
+        access, key, index = _ACCESSES[source.access], source.key, -1
         if source.access in (Access.ARGUMENT, Access.ITEM) and type(key) is int:
             index = key
-        if source.access is Access.PYTHON:
+        if (looked_up := self.lookups.key(node)) is not None:
+            access, key, index = _BY_KEY, None, self.slots[looked_up.code]
+        elif source.access is Access.PYTHON:
             key = self._python(source.code_from("_value"))
         guards = node.guards
         begin, end = (guards[0], guards[-1] + 1) if guards else (0, 0)
         return (
-            _ACCESSES[source.access],
+            access,
             key,
             index,
             self.slots.get(source.code, -1),
@@ -184,6 +199,13 @@ class _Flat:
         )
 
     def _guard(self, guard: Guard) -> tuple[object, ...]:
+        match self.lookups.condition(guard):
+            case Contains(key, wanted):
+                return _CONTAINS, 0, 0, wanted, None, (self.slots[key.code],)
+            case AttributeIs(name, value):
+                return _ATTRIBUTE_IS, 0, 0, name, value, ()
+            case Holds(function, sources):
+                return _HOLDS, 0, 0, function, None, tuple(self.slots[s.code] for s in sources)
         kind = guard.kind
         given: object = guard.expected
         second: object = None

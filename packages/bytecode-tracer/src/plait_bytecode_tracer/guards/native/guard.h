@@ -129,6 +129,23 @@ static int check_distinct(Check *check, Guard *guard)
     return held;
 }
 
+/* A function of Python is true of the values. */
+static int check_function_of(Check *check, Guard *guard)
+{
+    size_t count = (size_t)guard->slot_count;
+    PyObject **given = PyMem_Malloc((count + 1) * sizeof(PyObject *));
+    if (given == NULL) {
+        PyErr_NoMemory();
+        return raised();
+    }
+    for (size_t n = 0; n < count; n++)
+        given[n + 1] = check->held[guard->slots[n]];
+    size_t flags = count | PY_VECTORCALL_ARGUMENTS_OFFSET;
+    PyObject *result = PyObject_Vectorcall(guard->expected, given + 1, flags, NULL);
+    PyMem_Free(given);
+    return truth_of(result);
+}
+
 /* What a mode's function returns: a tuple of it and what it is called with. */
 static PyObject *ask(Guard *guard)
 {
@@ -182,6 +199,12 @@ static int check_guard(Check *check, Guard *guard, Node *node, PyObject *value)
         return check_relation(check, guard);
     case DISTINCT:
         return check_distinct(check, guard);
+    case CONTAINS:
+        return check_has(value, check->held[guard->slots[0]], guard->expected == Py_True);
+    case ATTRIBUTE_IS:
+        return check_attribute(value, guard->expected, guard->second);
+    case HOLDS:
+        return check_function_of(check, guard);
     case MODE: {
         PyObject *now = ask(guard);
         if (now == NULL)

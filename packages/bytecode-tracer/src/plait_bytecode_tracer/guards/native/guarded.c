@@ -43,15 +43,15 @@
 #include "caller.h"
 
 /* setup(exchange table, requires_grad, is_neg, is_conj, reader of tensors or None, same_constant,
- * same_order, storage_pattern, ABSENT, Tensor, Parameter, Step, run_steps): what is needed of torch
- * and of the Python side. */
+ * same_order, storage_pattern, ABSENT, Tensor, Parameter, the hash of a tensor where that is its
+ * address or None, Step, run_steps): what is needed of torch and of the Python side. */
 static PyObject *setup(PyObject *module, PyObject *arguments)
 {
     PyObject *table, *requires_grad, *is_neg, *is_conj, *reader, *constants, *order,
-        *pattern, *nothing, *tensor, *parameter, *step, *run;
-    if (!PyArg_ParseTuple(arguments, "OO!O!O!OOOOOOOO!O", &table, &PyGetSetDescr_Type, &requires_grad,
+        *pattern, *nothing, *tensor, *parameter, *hash, *step, *run;
+    if (!PyArg_ParseTuple(arguments, "OO!O!O!OOOOOOOOO!O", &table, &PyGetSetDescr_Type, &requires_grad,
                           &PyMethodDescr_Type, &is_neg, &PyMethodDescr_Type, &is_conj, &reader,
-                          &constants, &order, &pattern, &nothing, &tensor, &parameter, &PyType_Type, &step, &run))
+                          &constants, &order, &pattern, &nothing, &tensor, &parameter, &hash, &PyType_Type, &step, &run))
         return NULL;
     exchange = PyCapsule_GetPointer(table, "dlpack_exchange_api");
     if (exchange == NULL)
@@ -77,6 +77,7 @@ static PyObject *setup(PyObject *module, PyObject *arguments)
     Py_XSETREF(absent, Py_NewRef(nothing));
     Py_XSETREF(tensor_class, (PyTypeObject *)Py_NewRef(tensor));
     Py_XSETREF(parameter_class, (PyTypeObject *)Py_NewRef(parameter));
+    Py_XSETREF(tensor_hash, Py_NewRef(hash));
     Py_XSETREF(step_class, (PyTypeObject *)Py_NewRef(step));
     Py_XSETREF(run_steps, Py_NewRef(run));
     Py_RETURN_NONE;
@@ -119,7 +120,8 @@ PyMODINIT_FUNC PyInit_plait_guards(void)
 {
     if (PyType_Ready(&Guarded_Type) < 0 || PyType_Ready(&Caller_Type) < 0 ||
         PyType_Ready(&Calls_Type) < 0 || start_watching() < 0 ||
-        !(call_name = PyUnicode_InternFromString("__call__")))
+        !(call_name = PyUnicode_InternFromString("__call__")) ||
+        !(hash_name = PyUnicode_InternFromString("__hash__")))
         return NULL;
     return PyModule_Create(&definition);
 }

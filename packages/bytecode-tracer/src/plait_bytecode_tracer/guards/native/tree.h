@@ -44,6 +44,8 @@ static PyObject *same_constant;
 static PyObject *same_order;
 static PyObject *storage_pattern;
 static PyObject *absent;
+static PyObject *tensor_hash; /* of Python: the address of a tensor; None if it is not */
+static PyObject *hash_name;   /* "__hash__" */
 static PyTypeObject *tensor_class;
 static PyTypeObject *parameter_class;
 static PyTypeObject *step_class;
@@ -51,7 +53,7 @@ static PyObject *run_steps; /* of Python: makes the calls that a Step stands for
 
 /* The tree. */
 
-enum Access { ARGUMENT, CONSTANT, ATTRIBUTE, INSTANCE_DICT, ITEM, CELL, PYTHON_READ };
+enum Access { ARGUMENT, CONSTANT, ATTRIBUTE, INSTANCE_DICT, ITEM, CELL, PYTHON_READ, BY_KEY };
 
 enum Kind {
     IDENTITY,
@@ -72,7 +74,10 @@ enum Kind {
     DISTINCT,
     RELATION,
     MODE,
-    PYTHON_CONDITION
+    PYTHON_CONDITION,
+    CONTAINS,
+    ATTRIBUTE_IS,
+    HOLDS
 };
 
 typedef struct {
@@ -110,7 +115,8 @@ typedef struct {
     PyObject *expected;
     PyObject *second;
     PyCFunction ask;   /* MODE: what a builtin function without parameters runs; or NULL */
-    Py_ssize_t *slots; /* SAME_OBJECT, STORAGE_PATTERN, DISTINCT, RELATION: the values */
+    Py_ssize_t *slots; /* SAME_OBJECT, STORAGE_PATTERN, DISTINCT, RELATION, HOLDS: the values;
+                        * CONTAINS: the key */
     Py_ssize_t slot_count;
     void **last_data; /* STORAGE_PATTERN: where the tensors were; DISTINCT: the objects */
     Facts *facts;
@@ -122,7 +128,7 @@ struct Watched;
 typedef struct Node {
     int access;
     PyObject *key;
-    Py_ssize_t index;
+    Py_ssize_t index;       /* BY_KEY: the slot of the key */
     Py_ssize_t slot;        /* where its value is kept for later, or -1 */
     Py_ssize_t first_guard; /* the one that fails where it cannot be read */
     Py_ssize_t guards_begin, guards_end;
