@@ -58,6 +58,41 @@ def appear(read: Callable[[World], Any], key: Any) -> Change:
     return change
 
 
+def appear_for(read: Callable[[World], Any], key: Callable[[World], Any]) -> Change:
+    """Add an element under an object of the world, or remove it."""
+    return lambda world: appear(read, key(world))(world)
+
+
+def switch_at(read: Callable[[World], Any], key: Callable[[World], Any]) -> Change:
+    """Set the element under an object of the world to another value, or back."""
+
+    def change(world: World) -> None:
+        read(world)[key(world)] ^= 8
+
+    return change
+
+
+def _lose(read: Callable[[World], Any]) -> Change:
+    """Remove the first element, or add it again."""
+
+    def change(world: World) -> None:
+        key = world.keyed.keys[0]
+        if key in read(world):
+            del read(world)[key]
+        else:
+            read(world)[key] = 0
+
+    return change
+
+
+def _counted(place: int, other: object) -> Change:
+    return switch(lambda world: world.keyed.counts, place, other)
+
+
+def _table(name: str) -> Callable[[World], Any]:
+    return lambda world: world.keyed.tables[name]
+
+
 def attribute_appears(read: Callable[[World], Any], name: str) -> Change:
     def change(world: World) -> None:
         owner = read(world)
@@ -210,6 +245,31 @@ CHANGES: dict[str, Change] = {
     "parameter's data sign": _data(_weight, _negated),
     "parameter's sign, same memory": _data(_weight, torch._neg_view),
     "sign by a view of conjugates, same memory": _data(lambda w: w.block.dense, _conjugates),
+    "key of a tensor gone": _lose(lambda w: w.keyed.values),
+    "key of a state gone": _lose(lambda w: w.keyed.states),
+    "key of a state appears": appear_for(lambda w: w.keyed.states, lambda w: w.keyed.keys[3]),
+    "value under a tensor": switch_at(lambda w: w.keyed.values, lambda w: w.keyed.keys[0]),
+    "value under an object": switch_at(lambda w: w.keyed.values, lambda w: w.keyed.keys[2]),
+    "keys change places": lambda w: w.keyed.keys.reverse(),
+    "key replaced": switch(lambda w: w.keyed.keys, 1, lambda w: nn.Parameter(torch.ones(2))),
+    "no leaf any more": switch(lambda w: w.keyed.keys, 1, lambda w: w.keyed.keys[1] * 2),
+    "keys are one object": switch(lambda w: w.keyed.keys, 3, lambda w: w.keyed.keys[0]),
+    "key that has no hash": switch(lambda w: w.keyed.keys, 0, lambda w: []),
+    "key without attributes": switch(lambda w: w.keyed.keys, 1, 7),
+    "value in an OrderedDict": switch_at(_table("ordered"), lambda w: w.keyed.keys[0]),
+    "value in a dict of its own": switch_at(_table("special"), lambda w: w.keyed.keys[0]),
+    "list for a dict": switch(lambda w: w.keyed.tables, "ordered", lambda w: w.keyed.keys),
+    "count": _counted(0, torch.tensor(4.0)),
+    "count, no whole number": _counted(0, torch.tensor(3.25)),
+    "count, too large": _counted(0, torch.tensor(2.0**25)),
+    "count, not a number": _counted(0, torch.tensor(float("nan"))),
+    "count, negated": _counted(0, torch._neg_view(torch.tensor(3.0))),
+    "count of float64": _counted(1, torch.tensor(5.0, dtype=torch.float64)),
+    "count of ints": _counted(1, torch.tensor(5)),
+    "count of a parameter": _counted(1, nn.Parameter(torch.tensor(5.0))),
+    "count of several": _counted(1, torch.ones(2)),
+    "count that is no tensor": _counted(1, 4.0),
+    "count of halves": _counted(2, torch.tensor(6.5)),
     "parameter frozen": toggle(_weight, "requires_grad", lambda w: False),
 }
 

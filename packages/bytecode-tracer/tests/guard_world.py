@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import array
+import functools
 import types
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,6 +30,7 @@ from plait_bytecode_tracer.guards import (
     tensor_facts,
 )
 from plait_bytecode_tracer.shapes.expressions import Applied, Leaf
+from plait_bytecode_tracer.shapes.readers import Change, count
 from plait_bytecode_tracer.values.sources import Constants, Source, argument
 
 
@@ -77,6 +79,21 @@ class OrderedTable(dict[str, object]):
         return super().__getitem__(key)
 
 
+class Keyed:
+    """What holds values by objects, as an optimizer does."""
+
+    def __init__(self) -> None:
+        self.keys: list[Any] = [torch.ones(2), nn.Parameter(torch.ones(2)), Thing(), torch.ones(2)]
+        self.values: dict[Any, Any] = {key: n for n, key in enumerate(self.keys[:3])}
+        self.states: defaultdict[Any, Any] = defaultdict(dict, self.values)
+        self.counts = [torch.tensor(3.0), torch.tensor(4.0, dtype=torch.float64), torch.tensor(5.5)]
+        self.tables = {"ordered": OrderedDict(self.values), "special": OrderedTable(self.values)}
+
+
+def all_different(*values: object) -> bool:
+    return len(set(map(id, values))) == len(values)
+
+
 @dataclass
 class World:
     """The objects; `arguments` are what guarded calls get."""
@@ -89,6 +106,7 @@ class World:
     ordered: OrderedDict[str, int] = field(default_factory=lambda: OrderedDict(a=1, b=2))
     special: OrderedTable = field(default_factory=lambda: OrderedTable(a=1))
     items: list[Any] = field(default_factory=lambda: [1, "two", {3}, [4.0]])
+    keyed: Keyed = field(default_factory=Keyed)
     names: dict[str, Any] = field(default_factory=dict)
     """The globals of `function`."""
 
@@ -107,6 +125,7 @@ class World:
         return (
             *(self.thing, self.slotted, self.block, self.tensor, self.table, self.ordered),
             *(self.special, self.items, self.pair, self.method, self.view, self.buffer),
+            self.keyed,
         )
 
     @property
@@ -114,6 +133,7 @@ class World:
         return (
             *("thing", "slotted", "block", "tensor", "table", "ordered"),
             *("special", "items", "pair", "method", "view", "buffer"),
+            "keyed",
         )
 
 
@@ -145,6 +165,7 @@ def _assumptions(
     yield from _plain(world, at, constants)
     yield from _containers(world, at)
     yield from _module(world, at)
+    yield from _keyed(at["keyed"], constants)
     yield at["tensor"], Kind.TENSOR, tensor_facts(world.tensor, with_grad=True)
     facts = tensor_facts(world.view, with_grad=False)
     yield at["view"], Kind.TENSOR, replace(facts, shape=(Range(2, 5),), stride=(None,))
@@ -210,6 +231,30 @@ def _containers(world: World, at: dict[str, Source]) -> Iterator[tuple[Source, K
     yield items.element(1, "1"), Kind.IDENTITY, world.items[1]
     yield items.element(2, "2"), Kind.KEYS, (3,)
     yield items.element(3, "3").element(0, "0"), Kind.EQUAL, 4.0
+
+
+def _keyed(keyed: Source, constants: Constants) -> Iterator[tuple[Source | None, Kind, object]]:
+    keys = keyed.entry("keys")
+    yield keys, Kind.LENGTH, 4
+    of_keys = [keys.element(n, str(n)) for n in range(4)]
+    values = keyed.entry("values")
+    for n, key in enumerate(of_keys[:3]):
+        yield Source(f"{values.code}[{key.code}]", key.text, values), Kind.EQUAL, n
+        for table in (values, keyed.entry("states")):
+            yield table, Kind.PYTHON, f"{key.code} in {{}}"
+            yield table, Kind.PYTHON, f"{of_keys[3].code} not in {{}}"
+    for name in ("ordered", "special"):
+        table = keyed.entry("tables").element(name, repr(name))
+        yield Source(f"{table.code}[{of_keys[0].code}]", name, table), Kind.EQUAL, 0
+        yield table, Kind.PYTHON, f"{of_keys[1].code} in {{}}"
+    yield of_keys[1], Kind.PYTHON, "{}.is_leaf is True"
+    changes = (Change("add_", (1,), {}),)
+    reader = constants.name(functools.partial(count, changes, 1.0, 2**24))
+    for n, expected in enumerate((4.0, 5.0, 6.5)):
+        tensor = keyed.entry("counts").element(n, str(n))
+        yield Source(f"{reader}({tensor.code})", "the count", tensor), Kind.EQUAL, expected
+    different = constants.name(all_different)
+    yield None, Kind.PYTHON, f"{different}({', '.join(key.code for key in of_keys)})"
 
 
 def _module(world: World, at: dict[str, Source]) -> Iterator[tuple[Source, Kind, object]]:

@@ -15,7 +15,7 @@ from plait_bytecode_tracer.capture import Capture, WholeCallEagerError
 from plait_bytecode_tracer.errors import GraphBreak, TraceBreakError
 from plait_bytecode_tracer.frames.binding import parameter_names
 from plait_bytecode_tracer.frames.frame import Frame
-from plait_bytecode_tracer.guards import Reads, guard_tree
+from plait_bytecode_tracer.guards import Distinct, Kind, Reads, guard_tree
 from plait_bytecode_tracer.outside.aliasing import (
     changes_shared_history,
     guard_distinct,
@@ -34,7 +34,6 @@ from plait_bytecode_tracer.tensors.ambient import enter_inference_mode
 from plait_bytecode_tracer.tensors.dead_nodes import drop_dead_nodes
 from plait_bytecode_tracer.tensors.histories import guard_histories, note_requirements
 from plait_bytecode_tracer.values.keys import key_object
-from plait_bytecode_tracer.values.plain import all_distinct
 from plait_bytecode_tracer.values.variables import Variable
 
 if TYPE_CHECKING:
@@ -150,10 +149,10 @@ def _switches_gradients(graph: fx.Graph) -> bool:
 
 def _guard_keys(state: TraceState) -> None:
     """Objects from outside that are keys of the trace's dicts are different in each call."""
-    real = {id(key_object(value)): code for code, value in state.world.distinct.items()}
+    real = {id(key_object(value)): source for source, value in state.world.distinct.values()}
     if len(real) > 1:
-        check = state.constants.name(all_distinct)
-        state.guard(None, f"{check}({', '.join(real.values())})", "keys are different objects")
+        expected = Distinct(tuple(real.values()))
+        state.require(None, Kind.DISTINCT, expected, "keys are different objects")
 
 
 def eager_capture(

@@ -153,7 +153,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Distinct:
-    """Objects of which the trace wrote to one, and took each for another."""
+    """Objects that the trace took for different ones: it wrote to one, or they are keys."""
 
     sources: tuple[Source, ...]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from plait_bytecode_tracer.outside.draws import Generator
 from plait_bytecode_tracer.values.open_lists import OpenList, open_of, raw_items
+from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import (
     CellVariable,
     DictVariable,
@@ -45,8 +46,8 @@ class World:
     """Containers and cells that the trace has changed, in order."""
     taken: dict[int, Any] = field(default_factory=dict)
     """How far iterators were read."""
-    distinct: dict[str, Variable] = field(default_factory=dict)
-    """Objects that are keys in the trace, by the code of their sources."""
+    distinct: dict[str, tuple[Source, Variable]] = field(default_factory=dict)
+    """Objects that are keys in the trace and where each is from, by the code of that."""
     cache_keys: dict[int, tuple[object, dict[object, bool]]] = field(default_factory=dict)
     """The keys that were asked of functions with caches, and whether the cache lacked them."""
     references: dict[int, Variable] = field(default_factory=dict)

@@ -15,17 +15,12 @@ from plait_bytecode_tracer.guards import Guard, Kind, Reads
 from plait_bytecode_tracer.stored.errors import NotStoredError
 from plait_bytecode_tracer.stored.numbers import is_reader
 from plait_bytecode_tracer.values.cached_calls import cached_result
-from plait_bytecode_tracer.values.plain import (
-    all_distinct,
-    are_plain_leaves,
-    is_empty,
-    own_table,
-)
+from plait_bytecode_tracer.values.plain import are_plain_leaves, is_empty, own_table
 
 CONSTANT = re.compile(r"_c\d+")
 _NAME = re.compile(r"_[ac]\d+")
 _READERS = (
-    *(own_table, is_empty, all_distinct, are_plain_leaves, cached_result),
+    *(own_table, is_empty, are_plain_leaves, cached_result),
     *(dict.__getitem__, dict.__contains__, weakref.ref.__call__),
 )
 """What generated code calls."""

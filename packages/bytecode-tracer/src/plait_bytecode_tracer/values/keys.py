@@ -252,7 +252,7 @@ def keep_distinct(frame: Frame, value: Variable) -> None:
     """Guard that an object from outside differs, in each call, from the others given here."""
     source = getattr(value, "source", None)
     if source is not None:
-        frame.state.world.distinct.setdefault(source.code, value)
+        frame.state.world.distinct.setdefault(source.code, (source, value))
 
 
 def _object_key(frame: Frame, value: Variable, cls: type) -> Any:

@@ -152,7 +152,8 @@ def _element(state: TraceState, value: Any, where: Source) -> Any:
     cls: Any = type(value)
     if cls.__eq__ is not object.__eq__ or cls.__hash__ is not object.__hash__:
         raise TraceBreakError("GB0009", f"{where.text}, in a set of objects")
-    state.world.distinct.setdefault(where.code, held)  # what is looked for is not it, in each call
+    # What is looked for is not it, in each call.
+    state.world.distinct.setdefault(where.code, (where, held))
     return ObjectKey(held)
 
 

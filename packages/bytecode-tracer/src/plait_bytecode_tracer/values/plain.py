@@ -106,11 +106,6 @@ def plain_tensor(value: torch.Tensor) -> torch.Tensor:
         return value.as_subclass(torch.Tensor)
 
 
-def all_distinct(*values: object) -> bool:
-    """Whether no two of the objects are the same."""
-    return len(set(map(id, values))) == len(values)
-
-
 def are_plain_leaves(*tensors: torch.Tensor) -> bool:
     """Whether autograd has made none of these tensors, and calls nobody for their gradients."""
     for tensor in tensors:  # a guard of each call, for each parameter: a loop takes half the time

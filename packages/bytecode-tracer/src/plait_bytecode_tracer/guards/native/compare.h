@@ -77,6 +77,24 @@ static PyObject *read_by_key(Check *check, Node *node, PyObject *base)
     return Py_XNewRef(found);
 }
 
+/* As `count` of readers.py, where the tensor is seen to hold a number as that expects it. */
+static PyObject *read_counted(Node *node, PyObject *tensor)
+{
+    double added = PyFloat_AS_DOUBLE(PyTuple_GET_ITEM(node->key, 1));
+    double limit = PyFloat_AS_DOUBLE(PyTuple_GET_ITEM(node->key, 2));
+    Seen seen;
+    int is_plain = Py_IS_TYPE(tensor, tensor_class) && read_tensor != NULL &&
+                   read_tensor(tensor, &seen) && seen.device == CPU_DEVICE && seen.ndim == 0 &&
+                   seen.data != NULL && !seen.is_negated &&
+                   (seen.dtype == FLOAT32 || seen.dtype == FLOAT64);
+    if (is_plain) {
+        double value = seen.dtype == FLOAT32 ? *(float *)seen.data : *(double *)seen.data;
+        if (-limit < value && value < limit && value == (double)(int64_t)value)
+            return PyFloat_FromDouble(value + added);
+    }
+    return PyObject_CallOneArg(PyTuple_GET_ITEM(node->key, 0), tensor);
+}
+
 static PyObject *read_node(Check *check, Node *node, PyObject *base)
 {
     switch (node->access) {
@@ -95,6 +113,8 @@ static PyObject *read_node(Check *check, Node *node, PyObject *base)
             return Py_NewRef(PyCell_GET(base));
         PyErr_SetString(PyExc_ValueError, "the cell is empty");
         return NULL;
+    case COUNTED:
+        return read_counted(node, base);
     case BY_KEY:
         return read_by_key(check, node, base);
     }

@@ -45,8 +45,8 @@ _ACCESSES = {
         )
     )
 }
-_BY_KEY = len(_ACCESSES)
-"""An element whose key is in a slot."""
+_BY_KEY, _COUNTED = range(len(_ACCESSES), len(_ACCESSES) + 2)
+"""An element whose key is in a slot; what a tensor will hold that counts."""
 _KINDS = {
     kind: number
     for number, kind in enumerate(
@@ -161,6 +161,8 @@ class _Flat:
             index = key
         if (looked_up := self.lookups.key(node)) is not None:
             access, key, index = _BY_KEY, None, self.slots[looked_up.code]
+        elif (counted := self.lookups.counted(node)) is not None:
+            access, key = _COUNTED, (counted.read, counted.added, counted.limit)
         elif source.access is Access.PYTHON:
             key = self._python(source.code_from("_value"))
         guards = node.guards
@@ -199,13 +201,8 @@ class _Flat:
         )
 
     def _guard(self, guard: Guard) -> tuple[object, ...]:
-        match self.lookups.condition(guard):
-            case Contains(key, wanted):
-                return _CONTAINS, 0, 0, wanted, None, (self.slots[key.code],)
-            case AttributeIs(name, value):
-                return _ATTRIBUTE_IS, 0, 0, name, value, ()
-            case Holds(function, sources):
-                return _HOLDS, 0, 0, function, None, tuple(self.slots[s.code] for s in sources)
+        if (looked_up := self._looked_up(guard)) is not None:
+            return looked_up
         kind = guard.kind
         given: object = guard.expected
         second: object = None
@@ -236,6 +233,17 @@ class _Flat:
                 given = self._python(condition.replace("{}", "_value"))
         by_itself = kind in _BY_ITSELF or (slots and self._are_located(guard))
         return _KINDS[kind], int(_by_holder(guard)), int(bool(by_itself)), given, second, slots
+
+    def _looked_up(self, guard: Guard) -> tuple[object, ...] | None:
+        """A Python condition that is checked without Python, or with what is read already."""
+        match self.lookups.condition(guard):
+            case Contains(key, wanted):
+                return _CONTAINS, 0, 0, wanted, None, (self.slots[key.code],)
+            case AttributeIs(name, value):
+                return _ATTRIBUTE_IS, 0, 0, name, value, ()
+            case Holds(function, sources):
+                return _HOLDS, 0, 0, function, None, tuple(self.slots[s.code] for s in sources)
+        return None
 
     def _are_located(self, guard: Guard) -> bool:
         """Whether guards on its tensors find where in memory each of them is."""

@@ -7,6 +7,7 @@ from its slots, where a Python function would walk to each of them again.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
@@ -14,6 +15,7 @@ from dataclasses import field
 from plait_bytecode_tracer.guards.guard import Guard
 from plait_bytecode_tracer.guards.kinds import Kind
 from plait_bytecode_tracer.guards.tree import GuardTree, Node
+from plait_bytecode_tracer.shapes.readers import count
 from plait_bytecode_tracer.values.sources import Access, Source
 from plait_utils import dataclass
 
@@ -47,6 +49,16 @@ class Holds:
     sources: tuple[Source, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The number that a tensor of one float will hold: a whole one, to which another is added."""
+
+    read: functools.partial[object]
+    """What reads it where it is no whole number below the limit, or somewhere else."""
+    added: float
+    limit: float
+
+
 @dataclass(slots=True)
 class Lookups:
     """The places of a tree's values, by the code that reads them."""
@@ -70,6 +82,20 @@ class Lookups:
             return None
         before, _, key = source.code.partition(f"{source.base.code}[")
         return self._known_before(source, key[:-1]) if not before and key[-1:] == "]" else None
+
+    def counted(self, node: Node) -> Counted | None:
+        """How a node reads a number that is counted up."""
+        source = node.source
+        if source.access is not Access.PYTHON or source.base is None:
+            return None
+        called, _, rest = source.code.partition("(")
+        read = self.constants.get(called)
+        if rest != f"{source.base.code})" or not isinstance(read, functools.partial):
+            return None
+        if read.func is not count:
+            return None
+        _, added, limit = read.args
+        return Counted(read, added, float(limit))
 
     def condition(self, guard: Guard) -> Contains | AttributeIs | Holds | None:
         """What a Python condition asks; None where only Python can tell."""

@@ -44,6 +44,7 @@ static PyObject *same_constant;
 static PyObject *same_order;
 static PyObject *storage_pattern;
 static PyObject *absent;
+enum { CPU_DEVICE = -1, FLOAT32 = 6, FLOAT64 = 7 }; /* as Seen has them */
 static PyObject *tensor_hash; /* of Python: the address of a tensor; None if it is not */
 static PyObject *hash_name;   /* "__hash__" */
 static PyTypeObject *tensor_class;
@@ -53,7 +54,7 @@ static PyObject *run_steps; /* of Python: makes the calls that a Step stands for
 
 /* The tree. */
 
-enum Access { ARGUMENT, CONSTANT, ATTRIBUTE, INSTANCE_DICT, ITEM, CELL, PYTHON_READ, BY_KEY };
+enum Access { ARGUMENT, CONSTANT, ATTRIBUTE, INSTANCE_DICT, ITEM, CELL, PYTHON_READ, BY_KEY, COUNTED };
 
 enum Kind {
     IDENTITY,
