@@ -102,7 +102,7 @@ if TYPE_CHECKING:
     from plait_fx_passes.standalone import as_module, optimize
     from plait_fx_passes.subclasses.program import Flattened, flattened
     from plait_fx_passes.to_functional import to_aten
-    from plait_fx_passes.training.attention import KeptAttention, keep_attention
+    from plait_fx_passes.training.attention.keeping import KeptAttention, keep_attention
     from plait_fx_passes.training.backwards import Ready, part_of, whole_backward, whole_ready
     from plait_fx_passes.training.choose import PartitionCosts
     from plait_fx_passes.training.consuming import consumed_by, consuming
@@ -188,7 +188,7 @@ else:
             "plait_fx_passes.standalone": ("as_module", "optimize"),
             "plait_fx_passes.subclasses.program": ("Flattened", "flattened"),
             "plait_fx_passes.to_functional": ("to_aten",),
-            "plait_fx_passes.training.attention": ("KeptAttention", "keep_attention"),
+            "plait_fx_passes.training.attention.keeping": ("KeptAttention", "keep_attention"),
             "plait_fx_passes.training.backwards": (
                 *("Ready", "part_of", "whole_backward", "whole_ready"),
             ),
