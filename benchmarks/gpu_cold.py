@@ -7,7 +7,6 @@ has left (second). The time ends when the GPU does, and contains all that the co
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -21,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from benchmarks.gpu_arguments import chosen, parser
 from benchmarks.gpu_facts import facts
 from benchmarks.gpu_models import CASES as MODELS
 from benchmarks.gpu_models import step
@@ -115,17 +115,14 @@ def measured(name: str, system: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_cold", description=__doc__)
-    parser.add_argument("programs", nargs="*", help="names; all if none")
-    parser.add_argument("--systems", default=",".join(SYSTEMS), help="which, with commas")
-    parser.add_argument("--reports", action="store_true", help="print plait's reports, too")
-    parser.add_argument("--markdown", type=Path, help="write the table to this file")
-    parser.add_argument("--one", nargs=2, help="measure here; a name and a system")
-    options = parser.parse_args()
+    made = parser("gpu_cold", __doc__, SYSTEMS)
+    made.add_argument("--reports", action="store_true", help="print plait's reports, too")
+    made.add_argument("--one", nargs=2, help="measure here; a name and a system")
+    options = made.parse_args()
     if options.one:
         print(json.dumps(first_call(*options.one)))
         return 0
-    systems = options.systems.split(",")
+    systems = options.systems
     for system in systems:
         measured(_WARMING, system)
     columns = [f"{system}: {what} s" for system in systems for what in ("cold", "second")]
@@ -136,7 +133,7 @@ def main() -> int:
         "|---|" + "---:|" * len(columns),
     ]
     print("\n".join(lines), flush=True)
-    for name in options.programs or [name for name in CASES if name != _WARMING]:
+    for name in chosen([name for name in CASES if name != _WARMING], options.names):
         cells = []
         for system in systems:
             both = measured(name, system)

@@ -9,20 +9,18 @@ of the largest value.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from benchmarks.gpu_arguments import add_json, add_seconds, chosen, parser, show
 from benchmarks.gpu_facts import facts
 from benchmarks.measure import SYSTEMS, compiled_by
 
@@ -224,7 +222,7 @@ def measure(names: Sequence[str], systems: Sequence[str], seconds: float) -> dic
     bandwidth = copy_bandwidth(seconds)
     kernels = {}
     for kernel in KERNELS:
-        if names and kernel.name not in names:
+        if kernel.name not in names:
             continue
         print(kernel.name, file=sys.stderr, flush=True)
         made = time_kernel(kernel, systems, seconds)
@@ -252,10 +250,10 @@ def markdown(results: Mapping[str, Any]) -> str:
         "|---|" + "---:|" * 11,
     ]
     for name, made in results["kernels"].items():
-        cells = [_cell(made, system, "us", "{:.1f}") for system in (*SYSTEMS, "copy")]
-        cells += [_cell(made, system, "share", "{:.2f}") for system in SYSTEMS]
-        cells += [_cell(made, system, "first_s", "{:.2f}") for system in SYSTEMS[1:]]
-        cells += [_cell(made, system, "error", "{:.1e}") for system in SYSTEMS[1:]]
+        cells = [cell(made, system, "us", "{:.1f}") for system in (*SYSTEMS, "copy")]
+        cells += [cell(made, system, "share", "{:.2f}") for system in SYSTEMS]
+        cells += [cell(made, system, "first_s", "{:.2f}") for system in SYSTEMS[1:]]
+        cells += [cell(made, system, "error", "{:.1e}") for system in SYSTEMS[1:]]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     told = [
         f"- {name}, {system}: {each.get('failure') or each['eager']}"
@@ -266,26 +264,19 @@ def markdown(results: Mapping[str, Any]) -> str:
     return "\n".join([*lines, *(["", *told] if told else [])])
 
 
-def _cell(made: Mapping[str, Any], system: str, field: str, form: str) -> str:
+def cell(made: Mapping[str, Any], system: str, field: str, form: str) -> str:
+    """What was measured of a system, as text."""
     value = made.get(system, {}).get(field)
     return "–" if value is None else form.format(value)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_kernels", description=__doc__)
-    parser.add_argument("kernels", nargs="*", help="names; all if none")
-    parser.add_argument("--systems", default=",".join(SYSTEMS), help="separated by commas")
-    parser.add_argument("--seconds", type=float, default=1.0, help="for each program")
-    parser.add_argument("--json", type=Path, help="write the results to this file")
-    parser.add_argument("--markdown", type=Path, help="write the table to this file")
-    options = parser.parse_args()
-    results = measure(options.kernels, options.systems.split(","), options.seconds)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1))
-    text = markdown(results)
-    print(text)
-    if options.markdown:
-        options.markdown.write_text(text + "\n")
+    made = parser("gpu_kernels", __doc__, SYSTEMS)
+    add_seconds(made, 1.0)
+    add_json(made)
+    options = made.parse_args()
+    names = chosen([kernel.name for kernel in KERNELS], options.names)
+    show(measure(names, options.systems, options.seconds), markdown, options)
     return 0
 
 

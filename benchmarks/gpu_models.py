@@ -9,19 +9,18 @@ that a call needs beyond what was there before.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from benchmarks.gpu_arguments import chosen, parser
 from benchmarks.gpu_facts import facts
 from benchmarks.measure import compiled_by
 
@@ -302,14 +301,9 @@ def markdown(results: dict[str, dict[str, dict[str, Any]]]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_models", description=__doc__)
-    parser.add_argument("programs", nargs="*", help="parts of names; all if none")
-    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS)
-    parser.add_argument("--markdown", type=Path, help="write the table to this file")
-    options = parser.parse_args()
-    chosen = [name for name in CASES if any(part in name for part in options.programs or [""])]
+    options = parser("gpu_models", __doc__, SYSTEMS).parse_args()
     results = {}
-    for name in chosen:
+    for name in chosen(CASES, options.names):
         results[name] = measured(name, options.systems)
         print(markdown({name: results[name]}).splitlines()[-1], flush=True)
         if options.markdown:  # row by row: what is measured is kept

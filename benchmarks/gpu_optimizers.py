@@ -9,19 +9,18 @@ that began equal, as a share of the largest value.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from benchmarks.gpu_arguments import add_json, add_seconds, chosen, parser, show
 from benchmarks.gpu_facts import facts
+from benchmarks.gpu_kernels import cell
 from benchmarks.measure import compiled_by
 
 SYSTEMS = ("eager", "plait", "plait, graphs", "torch.compile")
@@ -45,7 +44,7 @@ def shapes() -> list[tuple[int, ...]]:
 def measure(names: Sequence[str], systems: Sequence[str], seconds: float) -> dict[str, Any]:
     """All that the table shows."""
     found = {}
-    for name in names or OPTIMIZERS:
+    for name in names:
         print(name, file=sys.stderr, flush=True)
         found[name] = _optimizer(OPTIMIZERS[name], systems, seconds)
         torch.cuda.empty_cache()
@@ -130,11 +129,11 @@ def markdown(results: Mapping[str, Any]) -> str:
     ]
     for name, made in results["optimizers"].items():
         cells = [
-            _cell(made, system, field, form)
+            cell(made, system, field, form)
             for field, form in (("us", "{:.0f}"), ("first_s", "{:.1f}"), ("peak_mb", "{:.1f}"))
             for system in SYSTEMS
         ]
-        cells += [_cell(made, system, "error", "{:.1e}") for system in SYSTEMS[1:]]
+        cells += [cell(made, system, "error", "{:.1e}") for system in SYSTEMS[1:]]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     told = [
         f"- {name}, {system}: {each['failure']}"
@@ -145,28 +144,13 @@ def markdown(results: Mapping[str, Any]) -> str:
     return "\n".join([*lines, *(["", *told] if told else [])])
 
 
-def _cell(made: Mapping[str, Any], system: str, field: str, form: str) -> str:
-    value = made.get(system, {}).get(field)
-    return "–" if value is None else form.format(value)
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gpu_optimizers", description=__doc__
-    )
-    parser.add_argument("optimizers", nargs="*", help="names; all if none")
-    parser.add_argument("--systems", default=";".join(SYSTEMS), help="separated by semicolons")
-    parser.add_argument("--seconds", type=float, default=2.0, help="for each optimizer")
-    parser.add_argument("--json", type=Path, help="write the results to this file")
-    parser.add_argument("--markdown", type=Path, help="write the table to this file")
-    options = parser.parse_args()
-    results = measure(options.optimizers, options.systems.split(";"), options.seconds)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1))
-    text = markdown(results)
-    print(text)
-    if options.markdown:
-        options.markdown.write_text(text + "\n")
+    made = parser("gpu_optimizers", __doc__, SYSTEMS)
+    add_seconds(made, 2.0)
+    add_json(made)
+    options = made.parse_args()
+    names = chosen(OPTIMIZERS, options.names)
+    show(measure(names, options.systems, options.seconds), markdown, options)
     return 0
 
 

@@ -9,18 +9,18 @@ shares of the largest value.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from benchmarks.gpu_arguments import chosen, parser
 
 _BATCH_SECONDS = 5e-3
 _TURNS = 7
@@ -260,12 +260,8 @@ def measured(row: Row, systems: Sequence[str]) -> dict[str, tuple[float, float]]
 
 def main(arguments: Sequence[str]) -> None:
     """Measure and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="measure the rows whose names hold this")
-    parser.add_argument("--systems", default=",".join(SYSTEMS), help="separated by commas")
-    parser.add_argument("--markdown", type=Path, help="write the table here, too")
-    given = parser.parse_args(arguments)
-    systems = [name.strip() for name in given.systems.split(",")]
+    given = parser("gpu_products", __doc__, SYSTEMS).parse_args(arguments)
+    systems = given.systems
     lines = [
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}: ms, TFLOP/s, error",
         "",
@@ -273,8 +269,9 @@ def main(arguments: Sequence[str]) -> None:
         f"|---|{'---|' * len(systems)}",
     ]
     print("\n".join(lines), flush=True)
+    names = chosen([row.name for row in rows()], given.names)
     for row in rows():
-        if given.only not in row.name:
+        if row.name not in names:
             continue
         try:
             found = measured(row, systems)

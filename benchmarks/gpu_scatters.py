@@ -7,18 +7,17 @@ largest value.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from benchmarks.gpu_arguments import add_seconds, chosen, parser
 from benchmarks.gpu_facts import facts
 from benchmarks.gpu_kernels import interleaved
 from benchmarks.measure import SYSTEMS, compiled_by
@@ -200,15 +199,13 @@ def _cell(made: dict[str, Any] | None) -> str:
 
 def main() -> None:
     """Measure, print, and write the table where that is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="all, if none are named")
-    parser.add_argument("--systems", nargs="+", default=list(SYSTEMS))
-    parser.add_argument("--seconds", type=float, default=1.0)
-    parser.add_argument("--markdown", type=Path)
-    arguments = parser.parse_args()
+    made = parser("gpu_scatters", __doc__, SYSTEMS)
+    add_seconds(made, 1.0)
+    arguments = made.parse_args()
+    names = chosen([case.name for case in CASES], arguments.names)
     rows: dict[str, dict[str, dict[str, Any]]] = {}
     for case in CASES:
-        if arguments.names and case.name not in arguments.names:
+        if case.name not in names:
             continue
         rows[case.name] = time_case(case, arguments.systems, arguments.seconds)
         print(case.name, rows[case.name], file=sys.stderr, flush=True)

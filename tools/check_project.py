@@ -4,6 +4,7 @@
 - A package imports a sibling by its root or a documented public submodule.
 - Triton is imported by the Triton backend only.
 - The imports at the top of a package's modules form no circle: none works by luck of their order.
+- What a package imports when it is asked for is what type checkers see of it, each name once.
 - A package's changelog has a heading for its version.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -131,6 +133,46 @@ def circle_problems(modules: Mapping[str, ast.Module]) -> Iterator[str]:
         yield f"imports in a circle: {' -> '.join(reversed(error.args[1]))}"
 
 
+def late_export_problems(path: Path, text: str) -> Iterator[str]:
+    """Names that a package imports late (`late_exports`) and type checkers do not see there, or
+    the other way round; and names that stand in its table twice."""
+    for node in ast.parse(text).body:
+        if not isinstance(node, ast.If) or ast.unparse(node.test) != "TYPE_CHECKING":
+            continue
+        calls = [call for each in node.orelse for call in ast.walk(each) if is_late_exports(call)]
+        for call in calls:
+            assert isinstance(call, ast.Call)
+            tables = [each for each in call.args if isinstance(each, ast.Dict)]
+            late = Counter(name for table in tables for name in names_in_table(table))
+            seen = Counter(name for each in node.body for name in names_taken(each))
+            where = f"{path}:{call.lineno}"
+            for module, name in sorted((late - seen).keys()):
+                known = (module, name) in seen
+                reason = "again" if known else "which type checkers do not see"
+                yield f"{where}: exports {name} of {module}, {reason}"
+            for module, name in sorted((seen - late).keys()):
+                yield f"{where}: does not export {name} of {module}, which type checkers see"
+
+
+def is_late_exports(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == "late_exports"
+
+
+def names_in_table(table: ast.Dict) -> Iterator[tuple[str, str]]:
+    """The modules and names of a table that is given to `late_exports`."""
+    for module, names in zip(table.keys, table.values, strict=True):
+        assert isinstance(module, ast.Constant)
+        for each in ast.walk(names):
+            if isinstance(each, ast.Constant):
+                yield module.value, each.value
+
+
+def names_taken(node: ast.stmt) -> Iterator[tuple[str, str]]:
+    """The modules and names of a `from module import names`."""
+    if isinstance(node, ast.ImportFrom) and node.module:
+        yield from ((node.module, alias.name) for alias in node.names)
+
+
 def changelog_problems(root: Path) -> Iterator[str]:
     """Packages whose changelog does not name their version."""
     for folder in [*sorted(root.glob("packages/*")), root / "meta"]:
@@ -144,7 +186,10 @@ def changelog_problems(root: Path) -> Iterator[str]:
 def main() -> int:
     problems = list(changelog_problems(ROOT))
     for package, path in sources(ROOT):
-        problems += file_problems(package, path.relative_to(ROOT), path.read_text())
+        text, place = path.read_text(), path.relative_to(ROOT)
+        problems += file_problems(package, place, text)
+        if path.stem == "__init__":
+            problems += late_export_problems(place, text)
     for folder in [*sorted(ROOT.glob("packages/*/src/*")), *sorted(ROOT.glob("meta/src/*"))]:
         problems += circle_problems(modules_of(folder))
     for problem in problems:

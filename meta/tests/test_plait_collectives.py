@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from plait.arguments import parse_options
 from plait.collectives import in_order
-from plait.options import parse_options
 from plait.stages import Stages
 from plait_fx_passes import to_aten
 from plait_utils import Profile, dump_folder

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import plait
-from plait.options import check_arguments
+from plait.arguments import check_arguments
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 ENOUGH = 12

@@ -11,9 +11,9 @@ import torch
 
 import plait
 import plait.kernel_products
+from plait.arguments import check_arguments
 from plait.codegen import Target
 from plait.kernel_products import TimedProducts, choose_products, may_time_products
-from plait.options import check_arguments
 from plait_ir_lowering import Graph, parse_graph
 from plait_scheduler import SchedulerOptions
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 import plait
-import plait.pipeline
 import plait.variants
 from plait.variants import BY_RULE, VARIANTS, Varied, chosen_variant
 
@@ -37,7 +36,7 @@ def untimed(monkeypatch):
 @pytest.mark.parametrize("variant", [BY_RULE, *VARIANTS])
 def test_each_variant_gives_the_right_values(variant, untimed, monkeypatch):
     found = Varied(variant, 1e-6, 2e-6, from_cache=False)
-    monkeypatch.setattr(plait.pipeline, "chosen_variant", lambda *_: found)
+    monkeypatch.setattr(plait.variants, "chosen_variant", lambda *_: found)
     for program, inputs in PROGRAMS.items():
         fast = plait.compile(program, mode="max-autotune")
         torch.testing.assert_close(fast(*inputs), program(*inputs), rtol=1e-4, atol=1e-4)
@@ -48,7 +47,7 @@ def test_each_variant_gives_the_right_values(variant, untimed, monkeypatch):
 
 def calls(program, variant, monkeypatch):
     found = Varied(variant, 1e-6, 2e-6, from_cache=False)
-    monkeypatch.setattr(plait.pipeline, "chosen_variant", lambda *_: found)
+    monkeypatch.setattr(plait.variants, "chosen_variant", lambda *_: found)
     fast = plait.compile(program, mode="max-autotune")
     fast(*PROGRAMS[program])
     return len(plait.report(fast).graphs[0].external_calls)
@@ -107,7 +106,7 @@ def test_programs_that_show_when_they_run_are_left_to_the_rule(kind, untimed, mo
             x.mul_(0.5)
         return x @ weight
 
-    monkeypatch.setattr(plait.pipeline, "chosen_variant", None)  # it is not called
+    monkeypatch.setattr(plait.variants, "chosen_variant", None)  # it is not called
     numerics = "strict" if kind == "strict" else None
     dynamic = kind == "open" or None
     fast = plait.compile(program, mode="max-autotune", numerics=numerics, dynamic=dynamic)

@@ -13,7 +13,8 @@ from torch import nn
 
 import plait
 import plait.progress
-from plait.options import MODES, check_arguments
+from plait.arguments import check_arguments
+from plait.modes import MODES
 
 
 def options_of(mode, **options):

@@ -13,8 +13,8 @@ from torch._subclasses import FakeTensorMode
 
 import plait
 from plait import preparing
+from plait.arguments import check_arguments
 from plait.backend import GraphCompiler
-from plait.options import check_arguments
 from plait.preparing import on_gpu
 
 

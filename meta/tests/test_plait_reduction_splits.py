@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from plait.arguments import check_arguments
 from plait.codegen import Target
-from plait.options import check_arguments
 from plait.reduction_splits import choose_splits, goals_of, may_time_splits
 from plait_ir_lowering import Graph, parse_graph
 from plait_scheduler import SchedulerOptions, plan

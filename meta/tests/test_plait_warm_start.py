@@ -422,8 +422,8 @@ def test_entries_that_say_something_else_are_refused_or_right(warm):
 
 
 def _keys(function):
+    from plait.arguments import check_arguments
     from plait.circumstances import circumstances
-    from plait.options import check_arguments
     from plait.warm import _key
 
     request = check_arguments(False, None, "default", None, WARM)

@@ -56,5 +56,27 @@ def test_a_circle_of_imports_at_the_top_is_found():
     assert not list(check_project.circle_problems({**trees, "p.c": ast.parse(late)}))
 
 
+def test_names_that_are_exported_late_are_those_that_type_checkers_see():
+    text = """
+if TYPE_CHECKING:
+    from p.a import first, second
+    from p.b import third
+else:
+    __getattr__ = late_exports(__name__, {"p.a": ("first", *("second", "first")), "p.c": ["other"]})
+"""
+    found = [
+        problem.partition(": ")[2]
+        for problem in check_project.late_export_problems(Path("p/__init__.py"), text)
+    ]
+    assert found == [
+        "exports first of p.a, again",
+        "exports other of p.c, which type checkers do not see",
+        "does not export third of p.b, which type checkers see",
+    ]
+    tables = '{"p.a": ("first", *("second", "first")), "p.c": ["other"]}'
+    right = text.replace(tables, '{"p.a": ("first", *("second",)), "p.b": ["third"]}')
+    assert not list(check_project.late_export_problems(Path("p/__init__.py"), right))
+
+
 def test_project_passes():
     assert check_project.main() == 0

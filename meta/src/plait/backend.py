@@ -13,10 +13,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from plait.arguments import CompileRequest, takes
 from plait.budget import Budget, TimeIsUp
 from plait.codegen import Target
 from plait.errors import BackendError, StageError
-from plait.options import IN_BUCKETS, CompileRequest, takes
+from plait.options import IN_BUCKETS
 from plait.preparing import on_gpu, prepare_kernels, works_with_others
 from plait.progress import shown as shown_progress
 from plait.record import CompiledGraph, Outcome, Runner, StageFailure

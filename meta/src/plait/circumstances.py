@@ -16,7 +16,8 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 
-from plait.options import CompileOptions, CompileRequest
+from plait.arguments import CompileRequest
+from plait.options import CompileOptions
 from plait.passes import NO_PASSES
 from plait_utils import stable_hash
 from plait_utils.started import changed_since_start

@@ -9,9 +9,9 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from plait.arguments import CompileRequest, check_arguments
 from plait.codegen import Target
 from plait.errors import OptionError
-from plait.options import CompileRequest, check_arguments
 from plait_utils import postponed_collections
 
 if TYPE_CHECKING:

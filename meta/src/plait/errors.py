@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from plait_utils import PlaitError
+from collections.abc import Iterable
+
+from plait_utils import PlaitError, shown
 
 
 class OptionError(PlaitError, ValueError):
@@ -30,3 +32,14 @@ class DeviceIndexError(PlaitError, IndexError):
     Nothing is made again by eager: its kernels assert there, which leaves the GPU unusable for the
     process. What the call did before its graph has happened; of the graph nothing has.
     """
+
+
+def unknown_name(kind: str, name: object, known: Iterable[str]) -> OptionError:
+    """The error for a name that is not one of `known`, with the closest of them."""
+    import difflib
+
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5) if type(name) is str else []
+    listed = ", ".join(repr(each) for each in names)
+    meant = f"Did you mean {close[0]!r}? " if close else ""
+    return OptionError(f"there is no {kind} {shown(name)}", hint=f"{meant}Known: {listed}.")

@@ -17,9 +17,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from plait.budget import TimeIsUp
+from plait.codegen import Target
 from plait.record import CompiledGraph, HostCode, Outcome, Runner, StageFailure
 from plait.replay import protect, raise_lost
 from plait.stages import Stages, StageStopped
+from plait.writing import is_on_cpu
 from plait_utils import get_logger, postponed_collections
 from plait_utils.background import start_in_background
 
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
 
     from plait.background import Later
     from plait.codegen import Built
-    from plait_fx_passes import AtenGraph, Conditions, GradientProgram
+    from plait.options import CompileOptions
+    from plait_fx_passes import AtenGraph, Conditions, GradientProgram, Partition
 
 
 _Condition: TypeAlias = "Callable[[Sequence[torch.Tensor]], bool]"
@@ -229,6 +232,16 @@ class LateCompiler:
         self._counts[kind] += 1
         count = self._counts[kind]
         return self._stages.part(kind if count == 1 else f"{kind}-{count}")
+
+
+def may_compile_ahead(parts: Partition, target: Target, options: CompileOptions) -> bool:
+    """Whether a thread may compile a backward: it runs no code of the user's, asks no device for
+    anything, and there is a C++ compiler to be waited for and nothing to be timed."""
+    runs_users = options.user_passes.after_grad or options.verify or options.strict
+    if options.cpp_options().autotune:
+        return False  # what is timed is not to share the machine with it
+    on_cpu = is_on_cpu(parts.forward, target) and is_on_cpu(parts.backward, target)
+    return on_cpu and target is Target.BY_DEVICE and not runs_users
 
 
 def _where(fits: _Condition | None, run: Runner, kernels: Runner) -> Runner:

@@ -1,18 +1,15 @@
-"""The arguments of `plait.compile`, checked."""
+"""What `options=` of `plait.compile` may hold, and what each stage gets of it."""
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import inspect
-import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from plait.errors import BackendError, OptionError
-from plait.passes import NO_PASSES, PLACES, UserPasses, parse_user_passes
+from plait.errors import BackendError, OptionError, unknown_name
+from plait.passes import NO_PASSES, UserPasses
 from plait.variants import BY_RULE, VARIANTS
-from plait_utils import SettingError, Settings, dataclass, setting, shown
+from plait_utils import SettingError, Settings, dataclass, setting
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -24,26 +21,10 @@ if TYPE_CHECKING:
     from plait_triton_codegen import TritonOptions
     from plait_utils.philox_agreement import Compute
 
-_TIMED: dict[str, Any] = {"never_slower": True, "cpp.autotune": True, "triton.autotune": True}
-MODES: dict[str, dict[str, Any]] = {
-    "default": {},
-    # The C++ compiler takes 10 to 35% less time so; other stages have nothing that is optional.
-    "fast-compile": {"cpp.fast_build": True},
-    "reduce-overhead": {"cuda_graphs": True},
-    "max-autotune": {**_TIMED, "cuda_graphs": True},
-    "max-autotune-no-cudagraphs": _TIMED,
-}
-"""The modes of `torch.compile` and `"fast-compile"`: the options that each chooses, where neither
-the caller nor the environment has."""
-NUMERICS = ("default", "strict")
-"""How results may differ from eager's: by rounding, or not at all."""
-RANDOM = ("eager", "counter")
-"""Which random numbers a compiled program draws."""
 ATTENTION_CALLS = "attention-calls"
 """The name of the pass that makes hand-written attention calls."""
 ATTENTION_GRADIENTS = "attention-gradients"
 """The name of the pass that lets backwards of attention compute scores again."""
-BACKENDS = ("plait", "python", "triton", "eager", "noop", "aten", "checking", "printing", "dumping")
 _NO_FUSION = tuple(
     (name, False)
     for name in (
@@ -342,186 +323,19 @@ class CompileOptions(Settings):
         return _stage_options("triton", TritonOptions, (*usual, *self.triton))
 
 
-@dataclass(frozen=True, slots=True)
-class CompileRequest:
-    """Checked arguments of one `plait.compile`."""
-
-    fullgraph: bool
-    dynamic: bool | None
-    mode: str
-    backend: str | Callable[..., Any]
-    options: CompileOptions
-
-
-def check_arguments(
-    fullgraph: object,
-    dynamic: object,
-    mode: object,
-    backend: object,
-    options: object,
-    numerics: object = None,
-) -> CompileRequest:
-    """The arguments as a request. Raises OptionError, which names what is taken."""
-    if not isinstance(fullgraph, bool):
-        raise OptionError(f"fullgraph takes True or False, not {shown(fullgraph)}")
-    if dynamic is not None and not isinstance(dynamic, bool):
-        raise OptionError(f"dynamic takes True, False or None, not {shown(dynamic)}")
-    chosen_mode = "default" if mode is None else mode
-    if not isinstance(chosen_mode, str) or chosen_mode not in MODES:
-        raise unknown_name("mode", mode, MODES)
-    chosen = "plait" if backend is None else backend
-    if isinstance(chosen, str):
-        if chosen not in BACKENDS:
-            raise unknown_name("backend", chosen, BACKENDS)
-    elif not callable(chosen):
-        raise OptionError(
-            "backend takes a name or a function (graph_module, example_inputs), "
-            f"not {shown(backend)}",
-            hint=f"Known: {', '.join(map(repr, BACKENDS))}.",
-        )
-    elif not (takes(chosen, 2, unknown=True) or takes(chosen, 3, unknown=True)):
-        raise OptionError(
-            f"the backend {shown(chosen)} does not take (graph_module, example_inputs)",
-            hint="A backend is a function of these two that returns a function.",
-        )
-    settings = parse_options(options if numerics is None else _with_numerics(options, numerics))
-    settings = _in_mode(chosen_mode, settings, options)
-    return CompileRequest(fullgraph, dynamic, str(chosen_mode), chosen, settings)
-
-
-def _in_mode(mode: str, settings: CompileOptions, options: object) -> CompileOptions:
-    """The options with those that a mode chooses, where nothing else has chosen."""
-    given, nested = _by_group(options if isinstance(options, Mapping) else {})
-    chosen: dict[str, Any] = {}
-    for name, value in MODES[mode].items():
-        group, dot, field_name = name.partition(".")
-        if not dot:
-            variable = CompileOptions.__dataclass_fields__[name].metadata["env"]
-            if name not in given and variable not in os.environ:
-                chosen[name] = value
-        elif not nested[group].keys() & _SAME[name] and not os.environ.keys() & _VARIABLES[name]:
-            chosen[group] = (*getattr(settings, group), (field_name, value))
-    return dataclasses.replace(settings, **chosen)
-
-
-_SAME = {
-    "cpp.fast_build": {"fast_build", "optimization"},
-    "cpp.autotune": {"autotune"},
-    "triton.autotune": {"autotune"},
-}
-_VARIABLES = {
-    "cpp.fast_build": {"PLAIT_FAST_BUILD", "PLAIT_CXX_OPTIMIZATION"},
-    "cpp.autotune": {"PLAIT_AUTOTUNE"},
-    "triton.autotune": {"PLAIT_AUTOTUNE"},
-}
-"""The variables of the environment that say the same of a stage as an option that a mode chooses,
-or otherwise."""
-
-
-def _with_numerics(options: object, numerics: object) -> object:
-    """The options with the argument among them."""
-    if not isinstance(numerics, str) or numerics not in NUMERICS:
-        raise unknown_name("numerics", numerics, NUMERICS)
-    if options is None:
-        return {"numerics": numerics}
-    return {**options, "numerics": numerics} if isinstance(options, Mapping) else options
-
-
-def takes(function: Callable[..., Any], count: int, *, unknown: bool) -> bool:
-    """Whether a function takes so many positional arguments; `unknown` where it does not say."""
-    try:
-        signature = inspect.signature(function)
-    except Exception:  # a callable object's attributes may raise anything
-        return unknown
-    try:
-        signature.bind(*[None] * count)
-    except TypeError:
-        return False
-    return True
-
-
-def parse_options(options: object) -> CompileOptions:
-    """The options of one `plait.compile` call.
-
-    `"scheduler.fuse_pointwise": False` is short for `"scheduler": {"fuse_pointwise": False}`.
-
-    Raises OptionError, naming the closest valid name, for unknown names and for
-    values of a wrong type.
-    """
-    given = {} if options is None else options
-    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        raise OptionError(
-            f"options takes a dictionary with string keys, not {shown(options)}",
-            hint='For example options={"verify": 3}.',
-        )
-    flat, nested = _by_group(given)
-    known = [field.name for field in dataclasses.fields(CompileOptions)]
-    for name, value in flat.items():
+def _stage_options(group: str, kind: type[S], chosen: tuple[tuple[str, Any], ...]) -> S:
+    """A stage's own options, over those of the environment."""
+    known = [field.name for field in dataclasses.fields(kind)]
+    for name, _ in chosen:
         if name not in known:
-            raise unknown_name("option", name, known)
-        if name in nested:
-            raise OptionError(f"option {name!r} takes a dictionary, not {shown(value)}")
+            raise unknown_name("option", f"{group}.{name}", [f"{group}.{each}" for each in known])
     try:
-        parsed = CompileOptions.from_env(**flat)
+        return kind.from_env(**dict(chosen))
     except SettingError as error:
-        raise OptionError(error.message, hint=error.hint) from None
-    if parsed.recompile_limit < 1:
-        raise OptionError(
-            f"option 'recompile_limit' takes a number above 0, not {shown(parsed.recompile_limit)}",
-            hint='backend="eager" runs without compiling.',
-        )
-    if parsed.memory_budget is not None and not 0 <= parsed.memory_budget <= 1:
-        raise OptionError(
-            f"option 'memory_budget' takes a number from 0 to 1, not {parsed.memory_budget!r}",
-            hint="None lets plait weigh bytes against operations.",
-        )
-    if parsed.compile_seconds is not None and not parsed.compile_seconds >= 0:
-        raise OptionError(
-            f"option 'compile_seconds' takes a number of seconds, not {parsed.compile_seconds!r}",
-            hint="None lets compiling take as long as it takes.",
-        )
-    if parsed.numerics not in NUMERICS:
-        raise unknown_name("numerics", parsed.numerics, NUMERICS)
-    if parsed.random not in RANDOM:
-        raise unknown_name("random", parsed.random, RANDOM)
-    if parsed.random == "counter" and (parsed.is_strict or parsed.verify):
-        other = "numerics='strict'" if parsed.is_strict else "the option 'verify'"
-        raise OptionError(
-            f"{other} and the option random='counter' contradict each other",
-            hint="Its random numbers are others than eager's.",
-        )
-    if parsed.is_strict and parsed.numeric_rewrites:
-        raise OptionError(
-            "numerics='strict' and the option 'numeric_rewrites' contradict each other",
-            hint="Rewrites that change rounding give other bits than eager.",
-        )
-    if parsed.is_strict and parsed.attention_calls:
-        raise OptionError(
-            "numerics='strict' and the option 'attention_calls' contradict each other",
-            hint="A fused kernel rounds in other places than the products that it replaces.",
-        )
-    if parsed.is_strict and parsed.attention_gradients:
-        raise OptionError(
-            "numerics='strict' and the option 'attention_gradients' contradict each other",
-            hint="Weights that are computed again are rounded otherwise than those of the forward.",
-        )
-    if parsed.verify < 0:
-        raise OptionError(f"option 'verify' takes a number of calls, not {shown(parsed.verify)}")
-    for place in nested["user_passes"]:
-        if place not in PLACES:
-            raise unknown_name("option", f"user_passes.{place}", _named("user_passes", PLACES))
-    parsed = dataclasses.replace(
-        parsed,
-        scheduler=tuple(nested["scheduler"].items()),
-        cpp=tuple(nested["cpp"].items()),
-        triton=tuple(nested["triton"].items()),
-        user_passes=parse_user_passes(nested["user_passes"]),
-    )
-    _check_stages(parsed)
-    return parsed
+        raise OptionError(f"options for {group}: {error.message}", hint=error.hint) from None
 
 
-def _by_group(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def by_group(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Options of the pipeline, and those of its stages by stage."""
     flat: dict[str, Any] = {}
     groups = "scheduler", "cpp", "triton", "user_passes"
@@ -535,59 +349,3 @@ def _by_group(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[
         else:
             flat[name] = value
     return flat, nested
-
-
-def unknown_name(kind: str, name: object, known: Iterable[str]) -> OptionError:
-    """The error for a name that is not one of `known`, with the closest of them."""
-    names = list(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5) if type(name) is str else []
-    listed = ", ".join(repr(each) for each in names)
-    meant = f"Did you mean {close[0]!r}? " if close else ""
-    return OptionError(f"there is no {kind} {shown(name)}", hint=f"{meant}Known: {listed}.")
-
-
-def _check_stages(options: CompileOptions) -> None:
-    """Check what only the stages know; they are imported only if something is asked of them."""
-    if options.scheduler:
-        options.scheduler_options()
-    if options.cpp:
-        options.cpp_options()
-    if options.triton:
-        options.triton_options()
-    if options.disabled:
-        import plait_fx_passes as fx_passes
-        from plait_fx_passes import collective_passes
-
-        user = options.user_passes
-        plaits = (
-            *fx_passes.NUMERIC_PASSES,
-            *fx_passes.LOOP_PASSES,
-            *fx_passes.DRAWING_PASSES,
-            *fx_passes.QUANTIZED_LOOP_PASSES,
-            *fx_passes.SUM_PASSES,
-            *fx_passes.LAYOUT_PASSES,
-        )
-        frozen = (*fx_passes.FOLDING_PASSES, *fx_passes.PACKING_PASSES)
-        of_groups = collective_passes()
-        chosen = (*plaits, *frozen, *of_groups, *options.passes(), *user.after_grad)
-        ours = (ATTENTION_CALLS, ATTENTION_GRADIENTS, IN_BUCKETS)
-        known = list(dict.fromkeys([*ours, *(each.name for each in chosen)]))
-        for name in sorted(options.disabled):
-            if name not in known:
-                raise unknown_name("pass", name, known)
-
-
-def _stage_options(group: str, kind: type[S], chosen: tuple[tuple[str, Any], ...]) -> S:
-    """A stage's own options, over those of the environment."""
-    known = [field.name for field in dataclasses.fields(kind)]
-    for name, _ in chosen:
-        if name not in known:
-            raise unknown_name("option", f"{group}.{name}", _named(group, known))
-    try:
-        return kind.from_env(**dict(chosen))
-    except SettingError as error:
-        raise OptionError(f"options for {group}: {error.message}", hint=error.hint) from None
-
-
-def _named(group: str, names: Iterable[str]) -> list[str]:
-    return [f"{group}.{name}" for name in names]

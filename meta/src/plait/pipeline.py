@@ -15,7 +15,6 @@ of a sibling package; this file only connects them.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -38,7 +37,7 @@ from plait.kernel_products import (
     may_time_products,
     timed_products,
 )
-from plait.late import Keeper, LateCompiler
+from plait.late import Keeper, LateCompiler, may_compile_ahead
 from plait.options import CompileOptions
 from plait.passes import before_grad, check_outputs, run_all, without_before_grad
 from plait.record import CompiledGraph, HostCode, Outcome, Runner
@@ -49,15 +48,14 @@ from plait.stages import Stages
 from plait.symbolic import has_open_sizes
 from plait.trained import Trained
 from plait.user_frames import in_user_frames
-from plait.variants import BY_RULE, Varied, chosen_variant, may_vary
+from plait.variants import BY_RULE, may_vary, varied_program
 from plait.writing import is_on_cpu, writes_inputs
 
 if TYPE_CHECKING:
     import torch
     from torch import fx
 
-    from plait_fx_passes import AtenGraph, JointGraph, Known, Partition, Piece, WaypointError
-    from plait_scheduler import Program
+    from plait_fx_passes import AtenGraph, JointGraph, Known, Piece, WaypointError
 
 HIDDEN = "hidden_results"
 """Under which the placeholders of a part of a graph note that other parts alone are given its
@@ -243,8 +241,15 @@ def compile_training_graph(
                 fx_passes.refuse_open_surroundings(recorded.program)
             check_outputs(captured, recorded.program, options)
     if why is not None:
-        again = without_before_grad(options)
-        return _piecewise(captured, pieces, why, stages, target, again, keeper)
+        from plait.piecewise import compile_pieces
+
+        again = partial(
+            compile_training_graph,
+            target=target,
+            options=without_before_grad(options),
+            keeper=keeper,
+        )
+        return compile_pieces(captured, pieces, why, stages, again, keeper)
     if recorded is None:
         return compile_graph(
             captured, example_inputs, stages=stages, target=target, options=options
@@ -281,7 +286,7 @@ def compile_training_graph(
     )
     late = late_compiler(stages, target, options, keeper)
     meanwhile = None
-    if len(joint.tangents) == 1 and not is_open and _may_compile_ahead(parts, target, options):
+    if len(joint.tangents) == 1 and not is_open and may_compile_ahead(parts, target, options):
         whole = fx_passes.whole_backward(parts)
         meanwhile = partial(late.compile_ahead, whole)
     forward = _generated_and_compared(
@@ -346,50 +351,6 @@ def late_compiler(
     )
 
 
-def _may_compile_ahead(parts: Partition, target: Target, options: CompileOptions) -> bool:
-    """Whether a thread may compile a backward: it runs no code of the user's, asks no device for
-    anything, and there is a C++ compiler to be waited for and nothing to be timed."""
-    runs_users = options.user_passes.after_grad or options.verify or options.strict
-    if options.cpp_options().autotune:
-        return False  # what is timed is not to share the machine with it
-    on_cpu = is_on_cpu(parts.forward, target) and is_on_cpu(parts.backward, target)
-    return on_cpu and target is Target.BY_DEVICE and not runs_users
-
-
-def _piecewise(
-    captured: fx.GraphModule,
-    pieces: Sequence[Piece],
-    why: WaypointError,
-    stages: Stages,
-    target: Target,
-    options: CompileOptions,
-    keeper: Keeper,
-) -> CompiledGraph:
-    """A graph in pieces, each that is compiled by itself, with a record of its own."""
-    import plait_fx_passes as fx_passes
-
-    numbers = itertools.count(1)
-
-    def compile_piece(piece: Piece) -> Runner:
-        made = compile_training_graph(
-            piece.program,
-            piece.examples,
-            stages=stages.part(f"piece-{next(numbers)}"),
-            target=target,
-            options=options,
-            keeper=keeper,
-        )
-        keeper.keep(made)
-        return made.run
-
-    run = fx_passes.run_pieces(pieces, compile_piece)
-    eager = sum(each.eager for each in pieces)
-    left = f", {eager} of them as captured" if eager else ""
-    where = f" ({why.where})" if why.where else ""
-    stages.keep(pieces=f"in {len(pieces)} pieces{left}: {why.message}{where}")
-    return stages.finish(captured, Outcome.COMPILED, run)
-
-
 def _joint(
     captured: fx.GraphModule, example_inputs: Sequence[torch.Tensor], options: CompileOptions
 ) -> JointGraph | None:
@@ -437,7 +398,7 @@ def _generated(
     variant, varied = BY_RULE, None
     if target is Target.BY_DEVICE and may_vary(aten, options, written or {}):
         with stages.stage("tune"):
-            varied = _variant(aten, stages, target, options)
+            varied = varied_program(aten, stages, options)
             variant = varied.variant
     with stages.stage("lower"):
         chosen = options.lowering_options(variant)
@@ -494,28 +455,6 @@ def _generated(
     return replace(built, overwritten=schedule.program.overwritten)
 
 
-def _variant(aten: AtenGraph, stages: Stages, target: Target, options: CompileOptions) -> Varied:
-    """Which of a graph's operators are best called, by timing the programs."""
-    import plait_cpp_codegen as cpp
-    import plait_ir_lowering as ir_lowering
-    import plait_scheduler as scheduler
-
-    def program(variant: str) -> Program:
-        chosen = options.lowering_options(variant)
-        loops = ir_lowering.lower(aten.graph, options=chosen, name=stages.name)
-        return scheduler.plan(loops, options=options.scheduler_options(variant)).program
-
-    def run(program: Program) -> Runner:
-        plain = replace(options.cpp_options(), autotune=False)
-        made = cpp.build(program, options=plain, profile=stages.profile)
-        if made.source is None:
-            raise cpp.CompilationError(made.fallback_reason or "no native code")
-        return made.run
-
-    key = cpp.timing_key(cpp.find_toolchain(options.cpp_options()))
-    return chosen_variant(program(BY_RULE), aten.example_inputs, program, run, key)
-
-
 def _generated_and_compared(
     aten: AtenGraph,
     kind: str,
@@ -556,10 +495,6 @@ def _compared(
         return run
     from plait.verifying import blame_stage, verified_graph
 
-    told = stages.verification()
-    eager = at_user_lines(captured)
-
-    def blame(is_right: Callable[[Runner], bool]) -> str:
-        return blame_stage(captured, recorded, options, is_right)
-
+    blame = partial(blame_stage, captured, recorded, options)
+    told, eager = stages.verification(), at_user_lines(captured)
     return verified_graph(run, captured, options.verify, told, blame, eager)

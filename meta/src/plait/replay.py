@@ -95,16 +95,21 @@ def _eager_on(
 
     noted = _noted(run, foreign)
 
+    def refused(error: Exception, inputs: Sequence[Any]) -> BaseException:
+        """The program's error, raised where nothing else may compute what it did not."""
+        raised = _raised(error)
+        raise_lost(raised, inputs, name)
+        if foreign:
+            raise_foreign(raised, inputs)
+        raise_on_gpu(raised, inputs, name)
+        return raised
+
     @functools.wraps(run, assigned=())
     def call(*inputs: Any) -> Any:
         try:
             return noted(*inputs)
         except kind as error:
-            raised = _raised(error)
-            raise_lost(raised, inputs, name)
-            if foreign:
-                raise_foreign(raised, inputs)
-            raise_on_gpu(raised, inputs, name)
+            raised = refused(error, inputs)
             raised.__traceback__ = None  # whose frames hold what the program had computed
         result = eager(*inputs)
         failures.add(raised)
@@ -114,11 +119,7 @@ def _eager_on(
         try:
             return noted(*inputs)
         except kind as error:
-            raised = _raised(error)
-            raise_lost(raised, inputs, name)
-            if foreign:
-                raise_foreign(raised, inputs)
-            raise_on_gpu(raised, inputs, name)
+            raised = refused(error, inputs)
             failures.repeat(raised)
             if is_out_of_memory(raised):
                 raise raised from None  # the call that is made anew may need less

@@ -10,6 +10,7 @@ test as choices for single kernels. The disk cache remembers which it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from plait_utils import DiskCache, dataclass, get_logger, stable_hash
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from plait.options import CompileOptions
+    from plait.stages import Stages
     from plait_fx_passes import AtenGraph
     from plait_scheduler import Program
 
@@ -68,6 +70,28 @@ def may_vary(aten: AtenGraph, options: CompileOptions, written: Mapping[int, int
     random = torch.Tag.nondeterministic_seeded
     calls = [node for node in aten.graph.nodes if node.op == "call_function"]
     return not any(is_foreign(n) or random in getattr(n.target, "tags", ()) for n in calls)
+
+
+def varied_program(aten: AtenGraph, stages: Stages, options: CompileOptions) -> Varied:
+    """Which of a graph's operators are best called, by timing the programs."""
+    import plait_cpp_codegen as cpp
+    import plait_ir_lowering as ir_lowering
+    import plait_scheduler as scheduler
+
+    def program(variant: str) -> Program:
+        chosen = options.lowering_options(variant)
+        loops = ir_lowering.lower(aten.graph, options=chosen, name=stages.name)
+        return scheduler.plan(loops, options=options.scheduler_options(variant)).program
+
+    def run(program: Program) -> Callable[..., object]:
+        plain = replace(options.cpp_options(), autotune=False)
+        made = cpp.build(program, options=plain, profile=stages.profile)
+        if made.source is None:
+            raise cpp.CompilationError(made.fallback_reason or "no native code")
+        return made.run
+
+    key = cpp.timing_key(cpp.find_toolchain(options.cpp_options()))
+    return chosen_variant(program(BY_RULE), aten.example_inputs, program, run, key)
 
 
 def chosen_variant(

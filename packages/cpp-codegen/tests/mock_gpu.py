@@ -6,8 +6,11 @@ Tensors of the CPU are those of the GPU. Kernels are functions of mock_kernels.c
 from __future__ import annotations
 
 import ctypes
+import gc
+import os
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +24,8 @@ from plait_cpp_codegen.device_host import DeviceCode
 from plait_ir_lowering import IndexExpr, as_index
 from plait_scheduler import parse_program
 
+LAZY = os.environ.get("MOCK_GPU_LAZY") == "1"
+"""Whether work is done when somebody waits for it, rather than at once."""
 _HERE = Path(__file__).parent
 _CAPSULE = b"dlpack_exchange_api"
 
@@ -160,3 +165,36 @@ def alive() -> dict[str, int]:
     wait()
     GPU.mock_alive(counts)
     return dict(zip(names, counts, strict=True))
+
+
+gc.collect()
+gc.freeze()  # tests collect what they leave, many times
+
+
+def fresh() -> Iterator[None]:
+    """A fixture around each test: a GPU on which nothing is to fail."""
+    gc.collect()
+    GPU.mock_set_lazy(LAZY)
+    GPU.mock_set_context(True)
+    yield
+    GPU.mock_fail(0)
+    GPU.mock_fail_memory(0)
+    wait()
+
+
+def in_threads(work: Callable[[int], None], count: int = 8) -> None:
+    """Let threads do this, each with its number. What one of them raises fails the test."""
+    wrong: list[BaseException] = []
+
+    def guarded(number: int) -> None:
+        try:
+            work(number)
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong, (len(wrong), wrong[0])

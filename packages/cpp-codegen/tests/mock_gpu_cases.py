@@ -9,24 +9,22 @@ import contextlib
 import ctypes
 import gc
 import json
-import os
 import re
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
-from mock_gpu import GENERATOR, GPU, Graphs, alive, built, wait
+from mock_gpu import GENERATOR, GPU, LAZY, Graphs, alive, built, fresh, in_threads, wait
+from mock_gpu_kernels import HALVE, MORE, ROWS, SPREAD, TAKEN, THROUGH, TWICE
 from torch import Tensor
 
 from plait_scheduler import parse_program
 from plait_utils import philox
 from plait_utils.device_errors import DeviceFailedError
 
-LAZY = os.environ.get("MOCK_GPU_LAZY") == "1"
 FAILURES = range(2, 300, 6) if LAZY else range(1, 300, 3)
 """Which calls of the driver or allocations fail in turns, where programs are built for each."""
-MANY = """\
+MANY = f"""\
 program many()
   inputs x, w
   arena 1064960
@@ -40,15 +38,9 @@ program many()
   buffer m: f32[64, 64] on cuda:0 = output
   buffer s: f32[8] on cuda:0 = output
   buffer y: f32[64, 64] on cuda:0 = output
-  kernel twice(p0: read f32[4096], p1: write f32[4096])
-    for i0: 4096
-      outer store p1[i0] = mul(p0[i0], f32(2.0))
-  kernel spread(p0: read f32[4096], p1: write f32[64, 4096])
-    for i0: 64, i1: 4096
-      outer store p1[i0, i1] = p0[i1]
-  kernel more(p0: readwrite f32[1024])
-    for i0: 1024
-      outer store p0[i0] = add(p0[i0], f32(1.0))
+{TWICE}\
+{SPREAD}\
+{MORE}\
   kernel first(p0: read f32[256, 1024], p1: write f32[8])
     for i0: 8
       outer store p1[i0] = p0[i0, 0]
@@ -81,7 +73,7 @@ RECORDED = MANY.replace(
     "call new(r) = aten::roll(c, [1], [0])", "call new(r) = aten::cumsum(c, 1, None)"
 )
 MANY_KERNELS = {"twice": (4, 0), "spread": (256, 0), "more": (1, 0), "first": (1, 0), "sum": (4, 0)}
-GATHER = """\
+GATHER = f"""\
 program gather(s in 1..1000)
   inputs table, places
   arena 4*s
@@ -89,17 +81,9 @@ program gather(s in 1..1000)
   buffer places: i64[s] on cuda:0 = input 1
   buffer sums: f32[s] on cuda:0 = arena 0
   buffer y: f32[s, 16] on cuda:0 = output
-  kernel taken(p0: read f32[s, 16], p1: read i64[s], p2: write f32[s]) sizes(s in 1..1000)
-    for i0: s inner r0: 16
-      inner t0 = p0[checked(p1[i0], s), r0]
-      reduce t1 = sum %t0
-      outer store p2[i0] = %t1
-  kernel rows(p0: read f32[s], p1: write f32[s, 16]) sizes(s in 1..1000)
-    for i0: s, i1: 16
-      outer store p1[i0, i1] = p0[i0]
-  kernel halve(p0: readwrite f32[s, 16]) sizes(s in 1..1000)
-    for i0: s, i1: 16
-      outer store p0[i0, i1] = mul(p0[i0, i1], f32(0.5))
+{TAKEN}\
+{ROWS}\
+{HALVE}\
   steps
     allocate sums
     launch taken(table, places, sums) sizes(s)
@@ -159,16 +143,14 @@ program in_place()
     return m
 """
 
-SCRATCH = """\
+SCRATCH = f"""\
 program scratch()
   inputs x
   arena 0
   buffer x: f32[64, 64] on cuda:0 = input 0
   buffer y: f32[64, 64] on cuda:0 = output
   buffer z: f32[64, 64] on cuda:0 = output
-  kernel through(p0: read f32[4096], p1: write f32[4096])
-    for i0: 4096
-      outer store p1[i0] = mul(p0[i0], f32(3.0))
+{THROUGH}\
   steps
     allocate y
     launch through(x, y)
@@ -178,19 +160,7 @@ program scratch()
 """
 
 
-gc.collect()
-gc.freeze()  # tests collect what they leave, many times
-
-
-@pytest.fixture(autouse=True)
-def _gpu() -> Iterator[None]:
-    gc.collect()
-    GPU.mock_set_lazy(LAZY)
-    GPU.mock_set_context(True)
-    yield
-    GPU.mock_fail(0)
-    GPU.mock_fail_memory(0)
-    wait()
+_gpu = pytest.fixture(autouse=True)(fresh)
 
 
 def many(x: Tensor, w: Tensor, recorded: bool = False) -> list[Tensor]:
@@ -224,23 +194,6 @@ def new_stream() -> int | None:
     GPU.mock_set_context(True)
     assert not GPU.cuStreamCreate(ctypes.byref(stream), 0)
     return stream.value
-
-
-def in_threads(work: Callable[[int], None], count: int = 8) -> None:
-    wrong: list[BaseException] = []
-
-    def guarded(number: int) -> None:
-        try:
-            work(number)
-        except BaseException as error:
-            wrong.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong, (len(wrong), wrong[0])
 
 
 @pytest.mark.parametrize("name", ["many", "scratch"])

@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
-from mock_gpu import GPU, Graphs, alive, built, wait
+from mock_gpu import GPU, LAZY, Graphs, alive, built, fresh, in_threads, wait
+from mock_gpu_kernels import HALVE, MORE, ROWS, SPREAD, TAKEN, THROUGH, TWICE
 from torch import Tensor
 
 from plait_scheduler import parse_program
 from plait_utils.device_errors import DeviceFailedError, HalfWrittenError
 
-LAZY = os.environ.get("MOCK_GPU_LAZY") == "1"
-WRITING = """\
+WRITING = f"""\
 program writing()
   inputs table, places, x
   arena 1081728
@@ -34,29 +32,13 @@ program writing()
   buffer row: f32[1, 1024] on cuda:0 = part of big at 0
   buffer first_row: f32[8] on cuda:0 = arena 1065216
   buffer six: f32[64, 64] on cuda:0 = shared x
-  kernel taken(p0: read f32[s, 16], p1: read i64[s], p2: write f32[s]) sizes(s in 1..1000)
-    for i0: s inner r0: 16
-      inner t0 = p0[checked(p1[i0], s), r0]
-      reduce t1 = sum %t0
-      outer store p2[i0] = %t1
-  kernel rows(p0: read f32[s], p1: write f32[s, 16]) sizes(s in 1..1000)
-    for i0: s, i1: 16
-      outer store p1[i0, i1] = p0[i0]
-  kernel halve(p0: readwrite f32[s, 16]) sizes(s in 1..1000)
-    for i0: s, i1: 16
-      outer store p0[i0, i1] = mul(p0[i0, i1], f32(0.5))
-  kernel through(p0: read f32[4096], p1: write f32[4096])
-    for i0: 4096
-      outer store p1[i0] = mul(p0[i0], f32(3.0))
-  kernel spread(p0: read f32[4096], p1: write f32[64, 4096])
-    for i0: 64, i1: 4096
-      outer store p1[i0, i1] = p0[i1]
-  kernel more(p0: readwrite f32[1024])
-    for i0: 1024
-      outer store p0[i0] = add(p0[i0], f32(1.0))
-  kernel twice(p0: read f32[4096], p1: write f32[4096])
-    for i0: 4096
-      outer store p1[i0] = mul(p0[i0], f32(2.0))
+{TAKEN}\
+{ROWS}\
+{HALVE}\
+{THROUGH}\
+{SPREAD}\
+{MORE}\
+{TWICE}\
   steps
     allocate sums
     launch taken(table, places, sums) sizes(64)
@@ -89,7 +71,7 @@ KERNELS = {
     "twice": (4, 0),
 }
 
-UPDATING = """\
+UPDATING = f"""\
 program updating()
   inputs table, places, x
   arena 1098112
@@ -109,20 +91,10 @@ program updating()
   kernel grow(p0: readwrite f32[4096])
     for i0: 4096
       outer store p0[i0] = add(mul(p0[i0], f32(2.0)), f32(1.0))
-  kernel taken(p0: read f32[s, 16], p1: read i64[s], p2: write f32[s]) sizes(s in 1..1000)
-    for i0: s inner r0: 16
-      inner t0 = p0[checked(p1[i0], s), r0]
-      reduce t1 = sum %t0
-      outer store p2[i0] = %t1
-  kernel rows(p0: read f32[s], p1: write f32[s, 16]) sizes(s in 1..1000)
-    for i0: s, i1: 16
-      outer store p1[i0, i1] = p0[i0]
-  kernel spread(p0: read f32[4096], p1: write f32[64, 4096])
-    for i0: 64, i1: 4096
-      outer store p1[i0, i1] = p0[i1]
-  kernel halve(p0: readwrite f32[s, 16]) sizes(s in 1..1000)
-    for i0: s, i1: 16
-      outer store p0[i0, i1] = mul(p0[i0, i1], f32(0.5))
+{TAKEN}\
+{ROWS}\
+{SPREAD}\
+{HALVE}\
   steps
     allocate once
     allocate before
@@ -151,7 +123,7 @@ program updating()
 UNDONE = UPDATING.replace("    launch halve(table) sizes(64)\n", "")
 """Changes nothing for good before it returns."""
 KERNELS |= {"keep": (4, 0), "grow": (4, 0)}
-SIZED = """\
+SIZED = f"""\
 program sized(s in 1..1000)
   inputs table, places, x
   arena 4*s
@@ -160,17 +132,9 @@ program sized(s in 1..1000)
   buffer x: f32[s, 16] on cuda:0 = input 2
   buffer sums: f32[s] on cuda:0 = arena 0
   buffer y: f32[s, 16] on cuda:0 = shared x
-  kernel taken(p0: read f32[s, 16], p1: read i64[s], p2: write f32[s]) sizes(s in 1..1000)
-    for i0: s inner r0: 16
-      inner t0 = p0[checked(p1[i0], s), r0]
-      reduce t1 = sum %t0
-      outer store p2[i0] = %t1
-  kernel rows(p0: read f32[s], p1: write f32[s, 16]) sizes(s in 1..1000)
-    for i0: s, i1: 16
-      outer store p1[i0, i1] = p0[i0]
-  kernel halve(p0: readwrite f32[s, 16]) sizes(s in 1..1000)
-    for i0: s, i1: 16
-      outer store p0[i0, i1] = mul(p0[i0, i1], f32(0.5))
+{TAKEN}\
+{ROWS}\
+{HALVE}\
   steps
     allocate sums
     launch taken(table, places, sums) sizes(s)
@@ -181,19 +145,7 @@ program sized(s in 1..1000)
     return
 """
 
-gc.collect()
-gc.freeze()  # tests collect what they leave, many times
-
-
-@pytest.fixture(autouse=True)
-def _gpu() -> Iterator[None]:
-    gc.collect()
-    GPU.mock_set_lazy(LAZY)
-    GPU.mock_set_context(True)
-    yield
-    GPU.mock_fail(0)
-    GPU.mock_fail_memory(0)
-    wait()
+_gpu = pytest.fixture(autouse=True)(fresh)
 
 
 def given() -> list[Tensor]:
@@ -363,30 +315,21 @@ def test_a_change_waits_for_the_indices_alone(is_recorded: bool) -> None:
 def test_threads_that_are_wrong_now_and_then(is_recorded: bool) -> None:
     """What puts inputs back runs before others take the memory that recordings share."""
     programs = [program(name, is_recorded) for name in ("updating", "undone")]
-    wrong: list[BaseException] = []
 
     def work(number: int) -> None:
         GPU.mock_set_context(True)
         name, run = ("updating", "undone")[number % 2], programs[number % 2]
-        try:
-            for turn in range(20):
-                inputs = given()
-                if (number + turn) % 3:
-                    check(name, run, inputs)
-                    continue
-                before = copies(inputs)
-                with pytest.raises(IndexError):
-                    run(inputs[0], inputs[1] + 400, inputs[2])
-                assert unchanged(inputs, before)
-        except BaseException as error:
-            wrong.append(error)
+        for turn in range(20):
+            inputs = given()
+            if (number + turn) % 3:
+                check(name, run, inputs)
+                continue
+            before = copies(inputs)
+            with pytest.raises(IndexError):
+                run(inputs[0], inputs[1] + 400, inputs[2])
+            assert unchanged(inputs, before)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong, wrong[0]
+    in_threads(work, 6)
 
 
 @both

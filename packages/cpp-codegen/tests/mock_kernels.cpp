@@ -1,4 +1,4 @@
-// Kernels of the programs in mock_gpu_cases.py, as mock_gpu.cpp runs them: program `at`, with places of the arguments.
+// Kernels of the programs in mock_gpu_*.py and mock_given_cases.py, as mock_gpu.cpp runs them: program `at`, with places of the arguments.
 #include <stdint.h>
 #define PROGRAM(name, count) extern "C" const int name##_arguments = count; extern "C" void name(void** a, int64_t at)
 static float* f(void** a, int n) { return *(float**)a[n]; }

@@ -1,6 +1,6 @@
 """Programs of a GPU run by the native host, without a GPU.
 
-See mock_gpu_cases.py and mock_given_cases.py.
+See mock_gpu_cases.py, mock_given_cases.py and mock_gpu_writes.py.
 """
 
 from __future__ import annotations

@@ -15,14 +15,13 @@ from plait_bytecode_tracer.entries import (
     Entry,
     Parts,
     Recompile,
-    draft_entry,
     failed_guard,
     make_entry,
 )
-from plait_bytecode_tracer.errors import FullGraphError, GraphBreak
+from plait_bytecode_tracer.errors import GraphBreak
 from plait_bytecode_tracer.frames.binding import Binder, arguments_of, make_binder, parameter_names
 from plait_bytecode_tracer.guards.native import NATIVE
-from plait_bytecode_tracer.limits import Limits, modules_served
+from plait_bytecode_tracer.limits import Limits
 from plait_bytecode_tracer.residual.steps import Step, run_steps
 from plait_bytecode_tracer.settings import Backend, Settings
 from plait_bytecode_tracer.shapes.marks import Mark
@@ -39,8 +38,6 @@ from plait_bytecode_tracer.surroundings import (
 )
 from plait_bytecode_tracer.watching import line_watcher
 from plait_utils import Profile, get_logger, postponed_collections
-from plait_utils.checks import CheckFailedError
-from plait_utils.interrupts import without_interrupts
 
 if TYPE_CHECKING:
     from plait_bytecode_tracer.breaking.breaks import Target
@@ -355,72 +352,30 @@ class CompiledFunction:
             ]
             self._publish(tuple(kept))
 
-    def _compile(
-        self,
-        values: tuple[Any, ...],
-        checks: Checks | None = None,
-        watched_changes: bool = True,
-    ) -> Entry:
-        from plait_bytecode_tracer.aftermath.counting import Counted
-        from plait_bytecode_tracer.attempts import Attempt
-        from plait_bytecode_tracer.graph_call import as_captured, graph_call
+    def _compile(self, values: tuple[Any, ...]) -> Entry:
+        from plait_bytecode_tracer.specialising import Specialising, full_graph_error
 
-        checks = self._checks if checks is None else checks
         profile = self._settings.profile
-        if self._settings.before_trace is not None:
-            self._settings.before_trace(values)
-        with profile.phase("trace"):
-            modules = modules_served(self._code, values)
-            known = [entry.capture for entry in self.entries if entry.modules == modules]
-            attempt = Attempt(
-                *(self.function, self._settings, self._history, self.marks, known),
-                *(checks, watched_changes),
-            )
-            tried = functools.partial(attempt.capture, values)
-            capture, eager_reason = without_interrupts(tried)
-        if eager_reason is not None:
-            self.eager_reason = eager_reason
-        found = capture.graph_break
-        if found is not None and self._settings.fullgraph:
-            raise full_graph_error(found)
-        run: Any = None
-        failed: Failed | None = None
-        nodes = capture.graph_module.graph.nodes
-        computes = any(node.op not in ("placeholder", "output") for node in nodes)
-        if computes or capture.preparation is not None:
-            backend = self._settings.backend if computes else as_captured
-            if self._keeper is not None:
-                self._keeper.begin(self.function, capture)
-            capture.meanwhile = functools.partial(
-                draft_entry, self.__name__, capture, self._parameter_count
-            )
-            try:
-                run, aftermath = graph_call(self.function, backend, capture)
-            except CheckFailedError:  # the backend cannot check what is assumed of data
-                capture.state.release()
-                return self._compile(values, Checks.NEVER, watched_changes)
-            finally:
-                capture.meanwhile = None
-            if not aftermath.undoes_changes:
-                capture.state.release()
-                return self._compile(values, checks, watched_changes=False)
-            if not aftermath.undoes_checks:
-                capture.state.release()
-                is_late = capture.state.checks_after_changes
-                fewer = Checks.UNCHANGED if is_late else Checks.NEVER
-                return self._compile(values, fewer, watched_changes)
-            failed = aftermath
-            if capture.state.has_checks:
-                failed = Counted(aftermath, weak_call(self._without_checks))
-            if computes:
-                profile.count("graphs")
+        making = Specialising(
+            *(self.__name__, self.function, self._settings, self._history, self.marks),
+            *(self.entries, self._keeper, weak_call(self._without_checks), self._checks),
+        )
+        made = None
+        while made is None:
+            capture, eager_reason, modules = making.traced(values)
+            if eager_reason is not None:
+                self.eager_reason = eager_reason
+            found = capture.graph_break
+            if found is not None and self._settings.fullgraph:
+                raise full_graph_error(found)
+            made = making.compiled(capture)
         if found is not None:
             self.breaks.append(found)
             get_logger("tracer").info("graph break in %s: %s", self.__name__, found)
         with profile.phase("residual"):
-            entry = self._entry(capture, run, failed)
+            entry = self._entry(capture, made.run, made.failed)
             entry.modules = modules
-        if self._keeper is not None and computes:
+        if self._keeper is not None and made.computes:
             with profile.phase("store"):
                 self._keeper.keep()
         capture.state.release()
@@ -524,11 +479,3 @@ def weak_call(method: Callable[[], None]) -> Callable[[], None]:
             alive()
 
     return call
-
-
-def full_graph_error(graph_break: GraphBreak) -> FullGraphError:
-    return FullGraphError(
-        f"graph break [{graph_break.code}] under fullgraph=True: {graph_break.reason}",
-        where=graph_break.line,
-        hint=graph_break.hint,
-    )

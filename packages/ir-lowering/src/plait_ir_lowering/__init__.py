@@ -124,7 +124,6 @@ else:
                 "parse_output",
                 "parse_refs",
                 "parse_sums",
-                "parse_sums",
                 "print_graph",
                 "split_commas",
             ),

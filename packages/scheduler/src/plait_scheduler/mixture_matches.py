@@ -36,11 +36,12 @@ from plait_ir_lowering import (
     rewrite,
     score_dtype,
 )
-from plait_scheduler.attention import Makers, is_product, is_whole
 from plait_scheduler.attention_masks import in_bounds
 from plait_scheduler.attention_operands import Operands
 from plait_scheduler.domains import Substitution, move, plain, points, position
+from plait_scheduler.makers import Makers
 from plait_scheduler.nodes import final_reads, reads_of
+from plait_scheduler.pair_products import is_product, is_whole
 from plait_utils import dataclass
 
 

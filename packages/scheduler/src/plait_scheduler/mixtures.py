@@ -14,12 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from plait_ir_lowering import Buffer, Definition, Graph, Mixture, Value, Var, atoms
-from plait_scheduler.attention import Makers, in_order, is_product, spans_for, too_long
 from plait_scheduler.attention_masks import shared_conditions
 from plait_scheduler.decisions import DecisionKind, DecisionLog
+from plait_scheduler.makers import Makers
 from plait_scheduler.mixture_matches import Followers, Match, product_match, sum_match
 from plait_scheduler.mixture_merging import merged, over_heads
 from plait_scheduler.options import SchedulerOptions
+from plait_scheduler.pair_products import in_order, is_product, spans_for, too_long
 from plait_scheduler.prune import prune
 from plait_scheduler.sizes import buffer_bytes, estimate, expressions_in
 

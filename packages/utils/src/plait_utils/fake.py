@@ -282,6 +282,16 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
             raise NotImplementedError(f"{func} has no rule for fake tensors")
         return rule(self, *args, **kwargs)
 
+    def _by_own_kernel(
+        self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], flat: Sequence[Any]
+    ) -> Any:
+        """What plait's own kernel of an operator makes; NotImplemented where there is none."""
+        own = OWN_KERNELS.get(func)
+        if own is None or _is_known(func, flat):
+            return NotImplemented
+        with self:
+            return own(*args, **kwargs)
+
     def _dispatch_anew(
         self,
         func: OpOverload,
@@ -292,12 +302,9 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
         bare: bool,
     ) -> Any:
         flat = pytree.arg_tree_leaves(*args, **kwargs)
-        own = OWN_KERNELS.get(func)
-        if own is not None and not _is_known(func, flat):
-            with self:
-                made = own(*args, **kwargs)
-            if made is not NotImplemented:
-                return made
+        made = self._by_own_kernel(func, args, kwargs, flat)
+        if made is not NotImplemented:
+            return made
         if self._is_plain(func, flat):
             return self._run_plain(func, types, args, kwargs, flat, bare=bare)
         return super().dispatch(func, types, args, kwargs)
@@ -313,12 +320,9 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
         if self.allow_non_fake_inputs and self.shape_env is None:
             args, kwargs = pytree.tree_map_only(torch.Tensor, self._faked, (args, kwargs))
         flat = pytree.arg_tree_leaves(*args, **kwargs)
-        own = OWN_KERNELS.get(func)
-        if own is not None and not _is_known(func, flat):
-            with self:
-                made = own(*args, **kwargs)
-            if made is not NotImplemented:
-                return made
+        made = self._by_own_kernel(func, args, kwargs, flat)
+        if made is not NotImplemented:
+            return made
         registered = registered_fake(self, func, flat)
         if registered is not None:
             return registered(*args, **kwargs)

@@ -65,12 +65,19 @@ def call_key(
     """What the metadata of a call's result follows from; None where that is not known."""
     if not _is_fit(func):
         return None
+    given = _arguments(mode, args, kwargs)
+    return None if given is None else (func, *given, torch.get_default_dtype())
+
+
+def _arguments(
+    mode: FakeTensorMode, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[object, object] | None:
+    """What results follow from, of the arguments of a call; None where that is not known."""
     try:
         given = _part(mode, args)
-        named = tuple([(name, _part(mode, value)) for name, value in kwargs.items()])
+        return given, tuple([(name, _part(mode, value)) for name, value in kwargs.items()])
     except _UnfitError:
         return None
-    return func, given, named, torch.get_default_dtype()
 
 
 def described(mode: FakeTensorMode, value: Any) -> object | None:
@@ -90,16 +97,14 @@ def write_key(
     """
     if not writes_elements(func):
         return None
-    try:
-        given = _part(mode, args)
-        named = tuple([(name, _part(mode, value)) for name, value in kwargs.items()])
-    except _UnfitError:
+    arguments = _arguments(mode, args, kwargs)
+    if arguments is None:
         return None
     tensors = [tensor for value in (*args, *kwargs.values()) for tensor in _tensors(value)]
     storages = [tensor.untyped_storage()._cdata for tensor in tensors]
     shared = tuple(map(storages.index, storages))
     gradients = torch.is_grad_enabled(), *[tensor.requires_grad for tensor in tensors]
-    return func, given, named, shared, gradients, torch.get_default_dtype()
+    return func, *arguments, shared, gradients, torch.get_default_dtype()
 
 
 def is_known_write(key: object) -> bool:

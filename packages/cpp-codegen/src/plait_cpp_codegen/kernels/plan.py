@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from plait_cpp_codegen.kernels.choices import RULE, Choices
 from plait_cpp_codegen.kernels.narrowing import is_narrow
+from plait_cpp_codegen.kernels.statements import with_value
 from plait_ir_lowering import (
     Atom,
     CheckedIndex,
@@ -31,14 +32,11 @@ from plait_ir_lowering import (
 from plait_scheduler import (
     EXPENSIVE,
     Accumulate,
-    Attend,
     Domain,
     Kernel,
     Let,
-    Mix,
     Phase,
     Reduce,
-    Sort,
     Statement,
     Store,
     estimate,
@@ -361,19 +359,7 @@ def _moved(statement: Statement, places: dict[Atom, IndexExpr]) -> Statement:
     def index(expr: IndexExpr) -> IndexExpr:
         return substitute(expr, places)
 
-    value = rewrite(statement.value, lambda _: None, index)
-    match statement:
-        case Let():
-            return replace(statement, value=value)
-        case Reduce():
-            return replace(statement, value=value)
-        case Accumulate() | Sort():
-            return replace(statement, value=value)
-        case Attend() | Mix():
-            return replace(statement, value=value)
-        case Store():
-            moved = tuple(i if isinstance(i, Local) else index(i) for i in statement.index)
-            return replace(statement, value=value, index=moved)
+    return with_value(statement, rewrite(statement.value, lambda _: None, index), index)
 
 
 def extent_of(variables: Sequence[Var]) -> IndexExpr:

@@ -11,9 +11,9 @@ loop is cut at these borders; what is left of most parts is a plain copy:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from plait_cpp_codegen.kernels.positions import position
+from plait_cpp_codegen.kernels.statements import with_value
 from plait_ir_lowering import (
     Atom,
     Const,
@@ -34,7 +34,7 @@ from plait_ir_lowering import (
     stride_of,
     substitute,
 )
-from plait_scheduler import Accumulate, Attend, Let, Mix, Reduce, Sort, Statement, Store
+from plait_scheduler import Statement, Store
 from plait_utils import dataclass
 
 _MOST_CUTS = 8
@@ -218,7 +218,7 @@ def _within(
         return (lambda expr: expr) if straight else index
 
     return tuple(
-        _with_value(each, rewrite(each.value, leaf, index, memo), places(each))
+        with_value(each, rewrite(each.value, leaf, index, memo), places(each))
         for each in statements
     )
 
@@ -228,23 +228,6 @@ def _is_same(line: tuple[int, int], begin: int, end: int) -> bool:
     stride, start = line
     middle = -start // stride
     return stride * middle + start != 0 or not begin < middle < end - 1
-
-
-def _with_value(
-    statement: Statement, value: Value, index: Callable[[IndexExpr], IndexExpr]
-) -> Statement:
-    match statement:
-        case Store():
-            places = tuple(index(i) if isinstance(i, IndexExpr) else i for i in statement.index)
-            return replace(statement, value=value, index=places)
-        case Let():
-            return replace(statement, value=value)
-        case Reduce():
-            return replace(statement, value=value)
-        case Accumulate() | Sort():
-            return replace(statement, value=value)
-        case Attend() | Mix():
-            return replace(statement, value=value)
 
 
 def folded(value: Value) -> Value | None:

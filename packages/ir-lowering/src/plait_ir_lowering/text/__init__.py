@@ -44,7 +44,6 @@ else:
                 "parse_output",
                 "parse_refs",
                 "parse_sums",
-                "parse_sums",
                 "split_commas",
             ),
         },

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from plait_ir_lowering import SCORE, DType
 from plait_scheduler import Attend, Kernel, Mix
 from plait_triton_codegen.kernels.attention_blocks import attention_tile
+from plait_triton_codegen.kernels.attention_keys import key_loops
 from plait_triton_codegen.kernels.attention_pairs import PairWriter, padded_row
+from plait_triton_codegen.kernels.attention_programs import program_points
 from plait_triton_codegen.kernels.attention_scores import CAP, Score, scaled_score
 from plait_triton_codegen.kernels.operations import TRITON_DTYPES
 from plait_triton_codegen.kernels.source import BlocksText
@@ -52,7 +54,7 @@ class AttentionWriter(PairWriter):
         self.chosen = self.given or self._tile()
         self.write_over(roots)
         names, attend = self.names, self.attend
-        head = self.points()
+        head = program_points(self)
         for layout in (*map(self.layout, attend.refs), self.made_layout(attend.param)):
             self.base(layout)
         self.add(f"{names['queries']} = {self.row_block(attend.queries)}")
@@ -61,7 +63,7 @@ class AttentionWriter(PairWriter):
         width = padded_row(self.layout(attend.values).size[-1])
         self.add(f"{names['sums']} = tl.zeros([XBLOCK, {width}], tl.float32)")
         self.hoist(roots)
-        for loop, partial in self.loops():
+        for loop, partial in key_loops(self):
             self._loop(loop, partial)
         self._finish()
         return self.finished(head)

@@ -1,12 +1,12 @@
 """Kernels over blocks of pairs: of rows, and of places along an axis.
 
-A program has a block of rows, and goes over blocks of the axis. Blocks of it that no row sees are
-not read; for those that all rows see, masks are not computed.
+A program has a block of rows (`attention_programs.py`), and goes over blocks of the axis
+(`attention_keys.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from plait_ir_lowering import (
@@ -22,16 +22,9 @@ from plait_ir_lowering import (
     post_order,
     product,
 )
-from plait_scheduler import Attend, Kernel, Mix, batch_offset, key_limits, may_fail
+from plait_scheduler import Attend, Kernel, Mix, batch_offset
 from plait_triton_codegen.errors import UnsupportedKernelError
 from plait_triton_codegen.kernels.attention_blocks import LEAST_BLOCK
-from plait_triton_codegen.kernels.attention_limits import (
-    EVERY,
-    KeyRange,
-    LimitWriter,
-    SeenKeys,
-    all_of,
-)
 from plait_triton_codegen.kernels.attention_scores import unconditional, varies
 from plait_triton_codegen.kernels.chips import COMMON_SHARED_BYTES
 from plait_triton_codegen.kernels.source import BlocksText
@@ -42,9 +35,6 @@ from plait_triton_codegen.options import TritonOptions
 
 _LONGEST_ROW = 256
 _COMPUTED = (DType.f16, DType.bf16, DType.f32)
-_CACHED_BYTES = 1 << 24
-"""What passes by all blocks of rows, as far as the second cache of a GPU holds it beside all
-else."""
 
 
 @dataclass(slots=True)
@@ -183,26 +173,6 @@ class PairWriter:
             if varies(load, self.axis) and varies(load, self.row)
         )
 
-    def _passing(self) -> Sequence[TensorRef]:
-        """The tensors that each block of rows reads as a whole."""
-        statement = self.statement
-        if isinstance(statement, Attend):
-            return statement.keys, statement.values
-        return [right for _, right in statement.factors]
-
-    def _fits_in_cache(self) -> bool:
-        """Whether what all blocks of rows read stays in the cache for all batches, so that it does
-        not matter which batches run side by side."""
-        total = 0
-        for ref in self._passing():
-            layout = self.layout(ref)
-            sizes = zip(layout.size, layout.stride, strict=True)
-            held = product([size for size, stride in sizes if stride is not as_index(0)])
-            if not held.is_constant:
-                return False
-            total += held.as_int() * self.kind(ref).itemsize
-        return total <= _CACHED_BYTES
-
     def hoist(self, roots: Sequence[Value], *, grouped: bool = True) -> None:
         """Read before the loops what does not differ from place to place, or, unless `grouped`,
         within the group."""
@@ -301,82 +271,6 @@ class PairWriter:
         self.writer.inside = None
         self.writer.masks.pop("r", None)
 
-    def _batches(self) -> list[IndexExpr]:
-        """The variables of a batch, of its number."""
-        outer = self.kernel.outer[:-1]
-        whole = Layout.of([var.extent for var in outer])
-        found = []
-        for place, stride in enumerate(whole.stride):
-            expr = self.batch.expr // stride
-            found.append(expr % outer[place].extent if place else expr)
-        return found
-
-    def points(self) -> list[str]:
-        """Lines that tell a program's batch, and its rows; the prologue names the batch's own
-        variables."""
-        lines = self._rows()
-        for var, place in zip(self.kernel.outer[:-1], self._batches(), strict=True):
-            self.writer.prologue.append(f"{var.name} = {self.index(place)}")
-        return lines
-
-    def _rows(self) -> list[str]:
-        names, extent = self.names, self.index(self.row.extent)
-        wide = ".to(tl.int64)" if self.writer.flat.wide else ""
-        program = f"tl.program_id(0){wide}"
-        blocks, head = names["blocks"], [f"{names['blocks']} = tl.cdiv({extent}, XBLOCK)"]
-        if self.row.extent.is_constant:
-            blocks, head = str(-(-self.row.extent.as_int() // self.chosen.xblock)), []
-        if self._is_heavier_below() and self._fits_in_cache():
-            batches = self.index(self.batch.extent)
-            place = f"device.heavy_and_light({program}, {blocks} * {batches})"
-            lines = [
-                f"{names['place']} = {place}",
-                f"{names['z']} = {names['place']} % {batches}",
-                f"{names['first']} = ({blocks} - 1 - {names['place']} // {batches}) * XBLOCK",
-            ]
-        elif self.group is not None and self._is_heavier_above():
-            # The heads of a group make programs long: the last to begin should be short ones.
-            batches = self.index(self.batch.extent)
-            lines = [
-                f"{names['z']} = {program} % {batches}",
-                f"{names['first']} = ({program} // {batches}) * XBLOCK",
-            ]
-        else:
-            block = f"{program} % {blocks}"
-            if self._is_heavier_below():
-                block = f"{blocks} - 1 - {block}"
-            lines = [
-                f"{names['z']} = {program} // {blocks}",
-                f"{names['first']} = ({block}) * XBLOCK",
-            ]
-        lines = [*head, *lines]
-        lines.append(f"{self.row.name} = {names['first']} + tl.arange(0, XBLOCK)[:, None]{wide}")
-        if not divides(self.chosen.xblock, self.row.extent):
-            self.writer.masks["x"] = names["xmask"]
-            lines.append(f"{names['xmask']} = {self.row.name} < {extent}")
-        return lines
-
-    def _is_heavier_below(self) -> bool:
-        """Whether later rows see more keys: what takes longest begins first."""
-        seen = self._seen_by_form()
-        return seen.low is None and seen.high is not None
-
-    def _is_heavier_above(self) -> bool:
-        """Whether earlier rows see more keys."""
-        seen = self._seen_by_form()
-        return seen.low is not None and seen.high is None
-
-    def _seen_by_form(self) -> KeyRange:
-        """Which sides of the keys that rows see the masks' forms limit."""
-        limits = [key_limits(mask, self.row, self.axis) for mask in self.masks]
-        known = [limit for limit in limits if limit is not None]
-        writer = self._limits(str)
-        return all_of([writer.seen(limit) for limit in known]).some if known else EVERY.some
-
-    def _limits(self, index: Callable[[IndexExpr], str]) -> LimitWriter:
-        first, last = (Var(self.names[end], self.row.extent) for end in ("first", "last"))
-        return LimitWriter(self.row, first, last, index)
-
     def index(self, expr: IndexExpr) -> str:
         """An index expression, after the lines that it needs."""
         text = self.writer.index(expr).text
@@ -437,122 +331,6 @@ class PairWriter:
         if not conditions:
             return ""
         return f", {' & '.join(conditions)}{', 0.0' if zeros else ''}"
-
-    def loops(self) -> Iterator[tuple[list[str], bool]]:
-        """The heads of loops over blocks of keys, and whether these are computed with the mask."""
-        extent = self._end()
-        whole = divides(self.chosen.rblock, self.axis.extent)
-        if may_fail(self.value):
-            yield self._for("0", extent), bool(self.masks) or not whole
-            return
-        if not self.masks and whole:
-            yield self._for("0", extent), False
-            return
-        seen, is_known = self._seen()
-        yield from self._ranges(seen, is_known, extent)
-
-    def _end(self) -> str:
-        """The number of keys, hidden from the compiler where it would make straight code of loops
-        that run once: the assembler of CUDA 12.8, which Triton 3.6 has, then takes blocks in shared
-        memory that are factors of two products for others, and reads anywhere."""
-        keys = self.axis.extent
-        run_once = keys.is_constant and keys.as_int() < 2 * self.chosen.rblock
-        return self.index(keys) + (" * tl.num_programs(2)" if run_once else "")
-
-    def _ranges(
-        self, seen: SeenKeys, is_known: bool, extent: str
-    ) -> Iterator[tuple[list[str], bool]]:
-        """Blocks that all rows see, if there may be such, then those on both sides of them."""
-        names = self.names
-        low, high, begin, end = (names[n] for n in ("low", "high", "begin", "end"))
-        starts_at_0 = seen.some.low is None
-        if not starts_at_0:
-            self.add(f"{low} = tl.maximum({seen.some.low}, 0) // RBLOCK * RBLOCK")
-        low = "0" if starts_at_0 else low
-        limit = extent if seen.some.high is None else f"tl.minimum({seen.some.high}, {extent})"
-        self.add(f"{high} = {limit}")
-        if not is_known:
-            yield self._for(low, high), True
-            return
-        top = extent if seen.all.high is None else f"tl.minimum({seen.all.high}, {extent})"
-        first = seen.all.low
-        if first is not None:
-            self.add(f"{begin} = tl.cdiv(tl.maximum({first}, 0), RBLOCK) * RBLOCK")
-        begin = low if first is None else begin
-        self.add(f"{end} = tl.maximum(tl.maximum({top}, 0) // RBLOCK * RBLOCK, {begin})")
-        yield self._for(begin, end), False
-        if first is None:
-            yield self._for(end, high), True
-            return
-        before, turn, start = (names[n] for n in ("before", "turn", "start"))
-        self.add(f"{before} = tl.cdiv(tl.maximum(tl.minimum({begin}, {high}) - {low}, 0), RBLOCK)")
-        after = f"tl.cdiv(tl.maximum({high} - {end}, 0), RBLOCK)"
-        yield (
-            [
-                f"for {turn} in tl.range(0, {before} + {after}{self._stages()}):",
-                f"    {start} = tl.where({turn} < {before}, "
-                f"{low} + {turn} * RBLOCK, {end} + ({turn} - {before}) * RBLOCK)",
-            ],
-            True,
-        )
-
-    def _seen(self) -> tuple[SeenKeys, bool]:
-        """The keys that the program's rows see, and whether all masks say that."""
-        names, extent = self.names, self.index(self.row.extent)
-        if self.spans:
-            return self._spans(), True
-        limits = [key_limits(mask, self.row, self.axis) for mask in self.masks]
-        known = [limit for limit in limits if limit is not None]
-        if known:
-            last = f"{names['first']} + XBLOCK"
-            if "x" in self.writer.masks:
-                last = f"tl.minimum({last}, {extent})"
-            self.add(f"{names['last']} = {last} - 1")
-        writer = self._limits(self.index)
-        seen = all_of([writer.seen(limit) for limit in known]) if known else EVERY
-        return seen, len(known) == len(limits)
-
-    def _spans(self) -> SeenKeys:
-        """The keys that data leaves to the program's rows, of the spans of each of them."""
-        writer, names = self.writer, self.names
-        low, high, whole = (names[n] for n in ("key", "last_key", "whole"))
-        for load in self.spans:
-            writer.uses[load] = writer.uses.get(load, 0) + 1  # a load that is used has a name
-        first, last, count = (writer.write(load) for load in self.spans)
-        self.flush()
-        extent = self.index(self.axis.extent)
-        is_whole = f"{count.grouped()} == {last.grouped()} - {first.grouped()} + 1"
-        if not first.axes:
-            self.add(f"{low} = {first.text}", f"{high} = {last.text} + 1")
-            self.add(f"{whole} = tl.where({is_whole}, {high}, 0)")
-            return SeenKeys(KeyRange(low, high), KeyRange(low, whole))
-        mask = writer.masks.get("x")
-        kept = {
-            name: text if mask is None else f"tl.where({mask}, {text}, {other})"
-            for name, text, other in (
-                ("least", first.text, extent),
-                ("most", first.text, "0"),
-                ("end", last.text, "-1"),
-                ("start", last.text, extent),
-            )
-        }
-        every = f"({is_whole}).to(tl.int32)"
-        every = every if mask is None else f"tl.where({mask}, {every}, 1)"
-        begin = names["whole_from"]
-        self.add(
-            f"{low} = tl.min({kept['least']})",
-            f"{high} = tl.max({kept['end']}) + 1",
-            f"{begin} = tl.max({kept['most']})",
-            f"{whole} = tl.where(tl.min({every}) != 0, tl.min({kept['start']}) + 1, 0)",
-        )
-        return SeenKeys(KeyRange(low, high), KeyRange(begin, whole))
-
-    def _for(self, low: str, high: str) -> list[str]:
-        return [f"for {self.names['start']} in tl.range({low}, {high}, RBLOCK{self._stages()}):"]
-
-    def _stages(self) -> str:
-        stages = self.chosen.stages
-        return f", num_stages={stages}" if stages else ""
 
     def precision(self, ref: TensorRef) -> str:
         return "tf32" if self.kind(ref) is DType.f32 and self.options.tf32 else "ieee"

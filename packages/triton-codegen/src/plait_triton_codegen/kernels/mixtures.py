@@ -29,7 +29,9 @@ from plait_ir_lowering import (
 )
 from plait_scheduler import Mix, are_apart, shared_conditions, where_all_hold
 from plait_triton_codegen.kernels.attention_blocks import mixture_tile
+from plait_triton_codegen.kernels.attention_keys import key_loops
 from plait_triton_codegen.kernels.attention_pairs import PairWriter, padded_row
+from plait_triton_codegen.kernels.attention_programs import program_points
 from plait_triton_codegen.kernels.narrow import with_narrow_integers
 from plait_triton_codegen.kernels.operations import TRITON_DTYPES
 from plait_triton_codegen.kernels.source import BlocksText
@@ -75,7 +77,7 @@ class MixtureWriter(PairWriter):
         self.chosen = self.given or self._tile()
         roots = (*self.masked, *self.places)
         self.write_over(roots)
-        head = self.points()
+        head = program_points(self)
         self._bases(shared=True)
         self._row_blocks(shared=True)
         self._begin_sums()
@@ -84,7 +86,7 @@ class MixtureWriter(PairWriter):
         self._bases(shared=False)
         self._row_blocks(shared=False)
         self.hoist(roots)
-        for loop, partial in self.loops():
+        for loop, partial in key_loops(self):
             self._loop(loop, partial)
         self.in_group(start)
         self._end_sums()
