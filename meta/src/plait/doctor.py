@@ -267,7 +267,7 @@ def _no_gpu(has_driver: bool) -> Finding:
     if torch.version.cuda is not None:
         advice = "Until torch.cuda.init() works, programs run on the CPU alone."
         try:
-            torch.cuda.init()
+            torch.cuda.init()  # type: ignore[no-untyped-call]  # torch's own
         except Exception as error:
             reason = _in_words(error)
         else:
