@@ -1,4 +1,4 @@
-"""What is stored for a warm start is of use where the same wheels are installed anew or elsewhere."""
+"""What is stored for a warm start is of use where the same wheels are installed elsewhere."""
 
 from __future__ import annotations
 
