@@ -39,6 +39,16 @@ def test_the_cache_is_measured_and_cleared(capsys, monkeypatch, tmp_path):
     assert str(tmp_path) in capsys.readouterr().out
 
 
+def test_a_cache_that_cannot_be_cleared_is_told(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("PLAIT_CACHE_DIR", str(tmp_path))
+    plait.compile(torch.cos)(torch.ones(3))
+    monkeypatch.setattr("plait_utils.cache_files._delete", lambda path: 0)  # as on a read-only disk
+    assert main(["cache", "clear"]) == 2
+    told = capsys.readouterr()
+    assert "removed 0 files, 0.00 MB" in told.out
+    assert f"entries are still in {tmp_path}" in told.err
+
+
 def test_the_cache_is_moved_to_another_machine(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("PLAIT_CACHE_DIR", str(tmp_path / "here"))
     plait.compile(lambda x: x * 3 + 1)(torch.ones(3))

@@ -11,6 +11,7 @@ import plait
 from plait.cli import main
 from plait.differences import differences, program_difference
 from plait.warm import stored_facts, wait_for_stores
+from plait_cpp_codegen import CppOptions
 from plait_utils import DiskCache
 
 X = torch.linspace(-1, 1, 12).reshape(3, 4)
@@ -61,7 +62,7 @@ def test_facts_differ_by_their_parts(stored, now, words):
 
 def test_what_says_nothing_to_people_is_told_in_words():
     assert differences({"code": "a"}, {"code": "b"}) == ["the code of the function changed"]
-    assert differences({}, {"plait": "b"}) == ["plait's own files changed"]
+    assert differences({}, {"plait": "b"}) == ["plait's own files are others"]
     assert differences({"torch": 3}, {"torch": "b"}) == []  # a damaged entry
 
 
@@ -96,6 +97,21 @@ def test_options_are_told_by_their_names(cache):
     fast = plait.compile(f, options={"fusion": False})
     fast(X)
     assert any("options: fusion True -> False" in t for t in plait.report(fast).notices)
+
+
+def test_modes_and_options_of_stages_are_told_by_their_names(cache):
+    notices(f, X)
+    chosen = {"scheduler.few_rows": 0, "cpp.vector_bytes": 16}
+    fast = plait.compile(f, mode="fast-compile", options=chosen)
+    fast(X)
+    (told,) = (text for text in plait.report(fast).notices if "no stored entry" in text)
+    for words in (
+        "mode 'default' -> 'fast-compile'",
+        f"cpp.vector_bytes {CppOptions.from_env().vector_bytes} -> 16",
+        "scheduler.few_rows is new",
+    ):
+        assert words in told, told
+    assert "CppOptions(" not in told
 
 
 def test_why_a_program_was_built_anew_is_told(cache, tmp_path):

@@ -76,6 +76,46 @@ def test_without_a_compiler_programs_run_as_python(monkeypatch):
     assert not found.is_broken
 
 
+def test_what_a_failing_compiler_says_is_told(monkeypatch, tmp_path):
+    compiler = tmp_path / "g++"
+    compiler.write_text(
+        "#!/bin/sh\n"
+        'if [ "$1" = --version ]; then echo "g++ 12"; exit 0; fi\n'
+        'echo "g++: fatal error: cannot execute cc1plus" >&2; exit 1\n'
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    _, found = doctor._compiler()
+    assert found.health is Health.SLOWER
+    assert "exit status 1: g++: fatal error: cannot execute cc1plus" in found.found
+
+
+def test_why_torch_has_no_gpu_is_told(monkeypatch):
+    def no_driver():
+        raise RuntimeError("Found no NVIDIA driver on your system.")
+
+    monkeypatch.setattr(torch.version, "cuda", None)
+    found = doctor._no_gpu(has_driver=True)
+    assert found.health is Health.SLOWER
+    assert "this torch is built without CUDA" in found.found
+    assert "built with CUDA" in found.advice
+    assert doctor._no_gpu(has_driver=False).health is Health.FINE
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "init", no_driver)
+    found = doctor._no_gpu(has_driver=False)
+    assert "Found no NVIDIA driver on your system." in found.found
+    assert not found.advice
+    assert "torch.cuda.init()" in doctor._no_gpu(has_driver=True).advice
+
+
+def test_a_model_is_compiled_on_each_kind_of_device(monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(doctor, "_small_model", asked.append)
+    assert [*doctor._self_test()] == [None, None]
+    assert asked == ["cpu", "cuda"]
+
+
 def test_a_folder_that_cannot_be_written_is_named(monkeypatch):
     monkeypatch.setenv("PLAIT_CACHE_DIR", "/proc/nowhere")
     (found,) = doctor._cache()

@@ -84,7 +84,14 @@ def _day(seconds: float) -> str:
 def _clear(cache: DiskCache) -> None:
     size = cache.size_bytes()
     removed = cache.clear()
-    print(f"removed {removed} files, {megabytes(size)}, from {cache.root}")
+    freed = megabytes(size - cache.size_bytes())
+    print(f"removed {removed} files, {freed}, from {cache.root}")
+    left = len(cache.entries())
+    if left:
+        raise PlaitError(
+            f"{left} entries are still in {cache.root}",
+            hint="The folder cannot be written, or other processes store what they compile.",
+        )
 
 
 def _explain(cache: DiskCache) -> None:

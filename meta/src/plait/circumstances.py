@@ -11,18 +11,20 @@ import functools
 import importlib.util
 import os
 import platform
+import re
 import sys
 import types
 from collections.abc import Iterator
 from pathlib import Path
 
 from plait.arguments import CompileRequest
+from plait.installed import Installed
 from plait.options import CompileOptions
 from plait.passes import NO_PASSES
 from plait_utils import stable_hash
 from plait_utils.started import changed_since_start
 
-_FORMAT = "3"
+_FORMAT = "4"
 _PACKAGES = (
     *("plait", "plait_utils", "plait_bytecode_tracer", "plait_fx_passes"),
     *("plait_ir_lowering", "plait_scheduler", "plait_cpp_codegen", "plait_triton_codegen"),
@@ -78,8 +80,13 @@ def facts_of_process(options: CompileOptions) -> dict[str, str]:
     toolchain = find_toolchain(options.cpp_options())
     compiler = (
         *(f"command={toolchain.path}", f"version={toolchain.version!r}"),
-        *(f"flags={toolchain.flags}", *instruction_set().split(), f"key={toolchain.key}"),
+        *(*toolchain.flags, *instruction_set().split(), f"key={toolchain.key}"),
     )
+    machine = (
+        *(f"architecture={platform.machine()}", f"processors={os.cpu_count()}"),
+        f"GPUs={_devices()}",
+    )
+    within, between = torch.get_num_threads(), torch.get_num_interop_threads()
     return {
         "format": _FORMAT,
         "Python": f"version={sys.version}\nflags={sys.flags!r}\norder={sys.byteorder}",
@@ -88,21 +95,29 @@ def facts_of_process(options: CompileOptions) -> dict[str, str]:
         "numpy": str(getattr(sys.modules.get("numpy"), "__version__", "")),
         "plait": _fingerprint(),
         "compiler and processor": "\n".join(compiler),
-        "machine": f"{platform.machine()} {os.cpu_count()} {_devices()}",
-        "threads": f"{torch.get_num_threads()} {torch.get_num_interop_threads()}",
+        "machine": "\n".join(machine),
+        "threads": f"within operators={within}\nbetween operators={between}",
         "settings of torch": _settings(),
         "environment": "\n".join(_environment()),
     }
 
 
+_OF_STAGES = ("cpp", "scheduler", "triton")
+"""The options that hold those of a stage."""
+
+
 def _options(request: CompileRequest) -> list[str]:
+    """One line for each: those of a stage by their own names."""
     options = request.options
-    fields = [
-        f"{each.name}={getattr(options, each.name)!r}" for each in dataclasses.fields(options)
-    ]
-    rest = (request.fullgraph, request.dynamic, request.mode, request.backend)
-    stages = (options.cpp_options(), options.scheduler)
-    return [*fields, repr(rest), repr(stages)]
+    found = {name: getattr(request, name) for name in ("fullgraph", "dynamic", "mode", "backend")}
+    for each in dataclasses.fields(options):
+        if each.name not in _OF_STAGES:
+            found[each.name] = getattr(options, each.name)
+    cpp = options.cpp_options()
+    found |= {f"cpp.{each.name}": getattr(cpp, each.name) for each in dataclasses.fields(cpp)}
+    for stage in ("scheduler", "triton"):
+        found |= {f"{stage}.{name}": value for name, value in getattr(options, stage)}
+    return [f"{name}={value!r}" for name, value in found.items()]
 
 
 def _environment() -> list[str]:
@@ -157,7 +172,7 @@ def _devices() -> int:
 
 @functools.lru_cache(maxsize=1)
 def _fingerprint() -> str:
-    """A hash of names, sizes and times of plait's own files, as this process has met them first."""
+    """A hash of plait's own files, as this process has met them first."""
     return _own_files()[0]
 
 
@@ -170,14 +185,19 @@ def own_files_changed() -> bool:
 
 def _own_files() -> tuple[str, bool]:
     """A hash of plait's own files, and whether one changed since this process was started."""
+    roots: dict[str, Installed] = {}
     parts: list[str] = []
     changed = False
     for package in _PACKAGES:
         spec = importlib.util.find_spec(package)
         for folder in () if spec is None else spec.submodule_search_locations or ():
+            root = os.path.dirname(folder)
+            if root not in roots:
+                roots[root] = Installed(root)
+            files = roots[root].files_of(package)
             for item in _files_in(folder):
                 status = item.stat()
-                parts.append(_file_facts(item.path, status))
+                parts.append(files.fact(item.path, status))
                 changed = changed or changed_since_start(status)
     return stable_hash(*sorted(parts)), changed
 
@@ -190,10 +210,6 @@ def _files_in(folder: str) -> Iterator[os.DirEntry[str]]:
             yield from _files_in(item.path)
 
 
-def _file_facts(path: str, status: os.stat_result) -> str:
-    return f"{path} {status.st_size} {status.st_mtime_ns}"
-
-
 _PARTS_OF_TORCH = (
     *("_C", "lib", "_decomp", "_refs", "_prims", "_prims_common", "_meta_registrations.py"),
     *("_tensor.py", "functional.py", "nn/functional.py"),
@@ -203,17 +219,20 @@ _PARTS_OF_TORCH = (
 
 @functools.lru_cache(maxsize=1)
 def _files_of_torch() -> str:
-    """A hash of names, sizes and times of files of torch's: one may be built anew as it is."""
+    """A hash of files of torch's: one may be built anew as it is."""
     import torch
 
-    root = Path(torch.__file__).parent
+    folder = Path(torch.__file__).parent
+    names = "|".join(rf"{re.escape(name)}(?:/[^/,\n]+)?" for name in _PARTS_OF_TORCH)
+    files = Installed(str(folder.parent)).files_of("torch", names)
     parts: list[str] = []
     for name in _PARTS_OF_TORCH:
-        place = root / name
+        place = folder / name
         if place.is_dir():
-            parts += [_file_facts(i.path, i.stat()) for i in os.scandir(place) if i.is_file()]
+            found = [i for i in os.scandir(place) if i.is_file()]
+            parts += [files.fact(i.path, i.stat()) for i in found]
         elif place.exists():
-            parts.append(_file_facts(str(place), place.stat()))
+            parts.append(files.fact(str(place), place.stat()))
     return stable_hash(*sorted(parts))
 
 

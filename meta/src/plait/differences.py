@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 _IN_WORDS = {
     "format": "plait stored entries in another form",
     "code": "the code of the function changed",
-    "plait": "plait's own files changed",
+    "plait": "plait's own files are others",
 }
 """Facts whose texts tell people nothing."""
 _MOST = 5

@@ -111,8 +111,12 @@ def _safely(check: Callable[[], Iterator[Finding]]) -> list[Finding]:
 
 
 def _in_words(error: Exception) -> str:
+    """What an error says, on one line: where its first announces the reason, with the next."""
     text = error.message if isinstance(error, PlaitError) else f"{type(error).__name__}: {error}"
-    return text.splitlines()[0] if text else type(error).__name__
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
 
 
 def _python() -> Iterator[Finding]:
@@ -247,8 +251,31 @@ def _gpu() -> Iterator[Finding]:
     if has_gpu:
         yield from map(_one_gpu, range(torch.cuda.device_count()))
     else:
-        yield Finding("GPU", Health.FINE, "none that torch can use; programs run on the CPU")
+        yield _no_gpu(has_driver=_DRIVER.exists())
     yield _triton(has_gpu)
+
+
+_DRIVER = Path("/proc/driver/nvidia/version")
+"""What is there where a driver of NVIDIA's is loaded."""
+
+
+def _no_gpu(has_driver: bool) -> Finding:
+    """Why torch has no GPU; something is to be done about it where there is a driver of one."""
+    import torch
+
+    reason, advice = "this torch is built without CUDA", "Install a torch that is built with CUDA."
+    if torch.version.cuda is not None:
+        advice = "Until torch.cuda.init() works, programs run on the CPU alone."
+        try:
+            torch.cuda.init()  # type: ignore[no-untyped-call]  # torch's own
+        except Exception as error:
+            reason = _in_words(error)
+        else:
+            reason = "torch.cuda finds none"
+    found = f"none that torch can use ({reason}); programs run on the CPU"
+    if has_driver:
+        return Finding("GPU", Health.SLOWER, found, advice)
+    return Finding("GPU", Health.FINE, found)
 
 
 def _one_gpu(number: int) -> Finding:
@@ -288,14 +315,25 @@ def _triton(is_needed: bool) -> Finding:
 def _self_test() -> Iterator[Finding]:
     import torch
 
+    yield _small_model("cpu")
+    if torch.cuda.is_available():
+        yield _small_model("cuda")
+
+
+def _small_model(device: str) -> Finding:
+    """What becomes of a small model and its gradients on a device."""
+    import torch
+
     import plait
 
+    what = "self-test" if device == "cpu" else f"self-test, {device}"
+    # Drawn on the CPU, whose generator is put back.
     torch_state = torch.get_rng_state()
     try:
         model = torch.nn.Sequential(
             torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 4)
-        )
-        x = torch.randn(8, 16)
+        ).to(device)
+        x = torch.randn(8, 16).to(device)
     finally:
         torch.set_rng_state(torch_state)
     started = time.perf_counter()
@@ -314,16 +352,16 @@ def _self_test() -> Iterator[Finding]:
     is_native = all(code.fallback_reason is None for code in codes)
     if not difference < 1e-4:
         found = f"gradients of a small model differ from eager's by {difference:.1e}"
-        yield Finding(
-            "self-test", Health.BROKEN, found, "This is a bug of plait's: please tell us."
-        )
-    elif reasons:
-        yield Finding("self-test", Health.SLOWER, f"right, but eagerly: {reasons[0]}")
-    elif not is_native:
-        yield Finding("self-test", Health.SLOWER, "right, as Python over ATen")
-    else:
-        found = f"a small model and its gradients, compiled and right, in {seconds:.2f} s"
-        yield Finding("self-test", Health.FINE, found)
+        return Finding(what, Health.BROKEN, found, "This is a bug of plait's: please tell us.")
+    if reasons:
+        return Finding(what, Health.SLOWER, f"right, but eagerly: {reasons[0]}")
+    if not is_native:
+        return Finding(what, Health.SLOWER, "right, as Python over ATen")
+    by_python = [graph.python_reason for graph in report.graphs if graph.python_reason]
+    if by_python:
+        return Finding(what, Health.SLOWER, f"right, but launched from Python: {by_python[0]}")
+    found = f"a small model and its gradients, compiled and right, in {seconds:.2f} s"
+    return Finding(what, Health.FINE, found)
 
 
 _CHECKS = (_python, _torch, _compiler, _threads, _cache, _gpu, _self_test)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import logging
+import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -73,6 +75,44 @@ def test_a_triton_of_another_name_has_a_version(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(metadata, "version", version)
     assert triton_version() == triton.__version__
     check_triton()
+
+
+def test_a_triton_that_is_not_there_is_an_error_that_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def version(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    class Missing:
+        def find_spec(self, name: str, *given: object) -> None:
+            if name == "triton":
+                raise ModuleNotFoundError("No module named 'triton'", name="triton")
+
+    monkeypatch.setattr(metadata, "version", version)
+    monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "triton", raising=False)
+    with pytest.raises(TritonVersionError, match=r"not installed(.|\n)*pip install 'triton>=3\.6"):
+        build(parse_program(PROGRAM), cache=DiskCache(tmp_path))
+
+
+def test_a_triton_that_cannot_be_imported_is_an_error_that_says_why(tmp_path: Path) -> None:
+    (tmp_path / "triton").mkdir()
+    broken = 'raise ImportError("libtriton.so: cannot open shared object file")\n'
+    (tmp_path / "triton" / "__init__.py").write_text(broken)
+    code = (
+        "import sys\n"
+        f"sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from plait_scheduler import parse_program\n"
+        "from plait_triton_codegen import TritonVersionError, build\n"
+        "from plait_utils import DiskCache\n"
+        "try:\n"
+        f"    build(parse_program({PROGRAM!r}), cache=DiskCache({str(tmp_path)!r}))\n"
+        "except TritonVersionError as error:\n"
+        "    assert 'cannot be imported: ImportError: libtriton.so' in str(error), error\n"
+        "else:\n"
+        "    raise AssertionError('no error')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 def test_an_old_gpu_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from plait_triton_codegen.kernels import (
 from plait_triton_codegen.machine_code import aligned_arguments
 from plait_triton_codegen.modules import load_module, module_key
 from plait_triton_codegen.options import TritonOptions
-from plait_triton_codegen.versions import check_capability, check_triton, triton_version
+from plait_triton_codegen.versions import check_capability, check_triton, triton_version, unusable
 from plait_utils import DiskCache, Profile, warn_once
 
 if TYPE_CHECKING:
@@ -110,7 +110,8 @@ def build(
 
     Kernels that Triton cannot compile run as torch operations, with a warning, unless
     `options.fallback` is off: then KernelCompilationError is raised. TritonVersionError is raised
-    for a Triton that is too old, TritonDeviceError for a GPU that Triton has no code for.
+    for a Triton that is too old, is missing or cannot be imported, TritonDeviceError for a GPU that
+    Triton has no code for.
     """
     check_triton()
     chosen = options or TritonOptions.from_env()
@@ -228,7 +229,10 @@ def built(
 
 def _in_python(source: str, cache: DiskCache) -> tuple[Runner, Path | None]:
     """The host program of a module, and where the module is stored."""
-    module = load_module(source, cache)
+    try:
+        module = load_module(source, cache)
+    except ImportError as error:
+        raise unusable(error) from error
     host = cast("Callable[[Sequence[Tensor]], tuple[object, ...]]", module.names["run"])
     return (lambda *tensors: host(tensors)), module.path
 

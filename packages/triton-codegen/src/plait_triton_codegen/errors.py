@@ -21,7 +21,7 @@ class TritonDeviceError(TritonCodegenError):
 
 
 class TritonVersionError(TritonCodegenError):
-    """A Triton that there is no code for."""
+    """A Triton that there is no code for, that cannot be imported, or that is not there."""
 
 
 _UNKNOWN_GPU = "is not defined for option 'gpu-name'"

@@ -11,21 +11,20 @@ from plait_utils import warn_once
 OLDEST, NEWEST = (3, 6), (3, 9)
 """The Tritons that plait is tested with."""
 TESTED = "plait is tested with Triton 3.6 to 3.9"
+_INSTALL = "pip install 'triton>=3.6,<3.10'"
 OLDEST_CAPABILITY = 50
 """Of a GPU: the assemblers of these Tritons know sm_50 and newer."""
 
 
 def check_triton() -> None:
     """Warn, once, of a Triton that is newer than those tested. Raises TritonVersionError for one
-    that is older."""
+    that is older, and where there is none."""
     version = triton_version()
     found = numbers_of(version)
     if found < OLDEST:
-        raise TritonVersionError(
-            f"Triton {version} is too old: {TESTED}", hint="pip install 'triton>=3.6,<3.10'"
-        )
+        raise TritonVersionError(f"Triton {version} is too old: {TESTED}", hint=_INSTALL)
     if found > NEWEST:
-        advice = f"{TESTED}; if kernels fail: pip install 'triton>=3.6,<3.10'"
+        advice = f"{TESTED}; if kernels fail: {_INSTALL}"
         warn_once("triton", "version", "Triton %s is newer than what is known: %s", version, advice)
 
 
@@ -48,13 +47,25 @@ def too_old(capability: int) -> str:
 
 
 def triton_version() -> str:
-    """That of the Triton that is installed, under whatever name."""
+    """That of the Triton that is installed, under whatever name. Raises TritonVersionError where
+    there is none."""
     try:
         return metadata.version("triton")
     except metadata.PackageNotFoundError:
-        import triton
-
+        try:
+            import triton
+        except ModuleNotFoundError as error:
+            raise TritonVersionError("Triton is not installed", hint=_INSTALL) from error
+        except ImportError as error:
+            raise unusable(error) from error
         return str(triton.__version__)
+
+
+def unusable(error: ImportError) -> TritonVersionError:
+    """The error for a Triton that is there and cannot be imported."""
+    return TritonVersionError(
+        f"Triton cannot be imported: {type(error).__name__}: {error}", hint=f"{_INSTALL}, anew"
+    )
 
 
 def numbers_of(version: str) -> tuple[int, ...]:

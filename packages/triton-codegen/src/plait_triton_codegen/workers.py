@@ -30,6 +30,7 @@ from plait_triton_codegen.jobs import (
 )
 from plait_triton_codegen.options import TritonOptions
 from plait_triton_codegen.processes import WorkerProcess, can_start, search_path
+from plait_triton_codegen.versions import unusable
 from plait_triton_codegen.worker import CODE, READY, TROUBLE
 from plait_utils import get_logger, usable_processors
 from plait_utils.interrupts import stop_if_interrupted
@@ -298,6 +299,8 @@ def _compiled_here(job: KernelJob) -> bytes | TritonCodegenError:
         return machine_code(job, made)
     except UnknownLaunchError as error:
         return _unknown(str(error))
+    except ImportError as error:  # no kernel of the program can be compiled
+        return unusable(error)
     except Exception as error:  # of Triton's compiler, whatever it is
         return _refused(job, f"{type(error).__name__}: {error}")
 
