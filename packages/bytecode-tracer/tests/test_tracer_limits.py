@@ -8,9 +8,9 @@ import types
 
 import torch
 from torch import nn
+from tracer_oracle import compiled
 
 from plait_bytecode_tracer.limits import ModuleReference
-from tracer_oracle import compiled
 
 X = torch.arange(3.0)
 
@@ -73,6 +73,6 @@ def test_references_are_to_one_module_and_no_other() -> None:
     assert first != types.SimpleNamespace()
     del one
     gc.collect()
-    assert first == first  # noqa: PLR0124
+    assert first == first
     assert first != again
     assert first in {first}
