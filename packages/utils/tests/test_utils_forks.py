@@ -74,7 +74,7 @@ def test_a_fork_within_an_import_waits_for_nothing(run):
     done = run(
         """
         Path("forks.py").write_text(
-            "import os\\nchild = os.fork()\\nif child == 0:\\n    os._exit(0)\\nos.waitpid(child, 0)"
+            "import os\\nchild = os.fork()\\nif child == 0: os._exit(0)\\nos.waitpid(child, 0)"
         )
         start_in_background(load, "imports")
         wait_begun()
@@ -105,3 +105,33 @@ def test_children_of_children_and_threads_import_on(run):
         """
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_child_computes_with_fake_tensors_that_a_thread_computed_with(run):
+    pytest.importorskip("torch")
+    done = run(
+        """
+        import threading
+        import torch
+        from torch._subclasses.fake_tensor import in_kernel_invocation_manager
+        from plait_utils.fake import FakeMode
+
+        mode, inside = FakeMode(), threading.Event()
+
+        def compute():
+            with in_kernel_invocation_manager(mode):
+                inside.set()
+                time.sleep(30)
+
+        start_in_background(compute, "computes")
+        inside.wait()
+        child = os.fork()
+        if child == 0:
+            with mode:
+                print(torch.sin(torch.ones(3)).shape, flush=True)
+            os._exit(0)
+        print(os.waitpid(child, 0)[1], flush=True)
+        os._exit(0)
+        """
+    )
+    assert (done.returncode, done.stdout) == (0, "torch.Size([3])\n0\n"), done.stderr
