@@ -8,6 +8,7 @@ had code of its own.
 from __future__ import annotations
 
 import types
+import weakref
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import field
@@ -22,8 +23,32 @@ from plait_utils import dataclass
 if TYPE_CHECKING:
     from plait_bytecode_tracer.entries import Entry
 
-Modules: TypeAlias = tuple[int, ...]
-"""Which modules a call is about, by their ids."""
+
+class ModuleReference:
+    """A weak reference to a module that equals those to the very same one.
+
+    A `weakref.ref` compares what it refers to, and a module may be equal to others, or not be
+    hashable. An id would be that of another module once this one is gone.
+    """
+
+    __slots__ = ("_hash", "_module")
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._module = weakref.ref(module)
+        self._hash = id(module)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ModuleReference):
+            return NotImplemented
+        module = self._module()
+        return self is other or (module is not None and module is other._module())
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+Modules: TypeAlias = tuple[ModuleReference, ...]
+"""Which modules a call is about."""
 
 _MOST_KINDS = 16
 """For how many kinds of modules a place may have as many specialisations as are allowed."""
@@ -74,4 +99,5 @@ def modules_served(code: types.CodeType, values: Sequence[Any]) -> Modules:
         return ()
     cells = [value for value in values if type(value) is types.CellType and not is_empty(value)]
     held = (*values, *(cell.cell_contents for cell in cells))
-    return tuple(dict.fromkeys(id(value) for value in held if is_a(value, torch.nn.Module)))
+    modules = (ModuleReference(value) for value in held if is_a(value, torch.nn.Module))
+    return tuple(dict.fromkeys(modules))

@@ -6,10 +6,12 @@ import enum
 from functools import cache
 
 import torch
+from torch import fx
 from torch._ops import OpOverload
 
 from plait_utils import dataclass
 from plait_utils.collectives import is_collective
+from plait_utils.data_errors import may_raise_for_data
 
 
 class OpKind(enum.Enum):
@@ -94,6 +96,21 @@ def op_info(func: OpOverload) -> OpInfo:
         written=tuple(written),
         positions=tuple(positions),
     )
+
+
+def raises_for_data(node: fx.Node) -> bool:
+    """Whether running the node may raise for what its operands hold.
+
+    Such a node may be computed once where it is called twice, but not left out.
+    """
+    target = node.target
+    if not isinstance(target, OpOverload):
+        return False
+    value = node.meta.get("val")
+    integers = isinstance(value, torch.Tensor) and not (
+        value.is_floating_point() or value.is_complex()
+    )
+    return may_raise_for_data(target._schema.name, integers=integers)
 
 
 def run_composite(func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> object:

@@ -71,6 +71,10 @@ def verify(graph: Graph) -> None:
             checker.check_ref(out, None)
         checker.require(output_problem(out, checker.sizes), None)
     inputs = {buffer.name: buffer for buffer in graph.inputs}
+    defined = checker.known.keys() - inputs.keys()
+    for name in graph.checks:
+        if name not in defined:
+            raise checker.error(None, f"{name} is computed for its checks, and is not defined")
     for target, source in graph.mutations:
         if target not in inputs:
             raise checker.error(None, f"{target} is no input, or is written to twice")

@@ -29,7 +29,7 @@ from plait_scheduler.groups import Group
 from plait_scheduler.inplace import overwritten_by
 from plait_scheduler.kernels import BuiltKernel, attention_kernel
 from plait_scheduler.memory import Lifetime, plan_arena
-from plait_scheduler.nodes import final_reads, reads_of
+from plait_scheduler.nodes import final_reads, reads_of, result_reads
 from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.parts import parts_of
 from plait_scheduler.program import (
@@ -86,7 +86,9 @@ class _Assembly:
     makers: dict[str, Definition] = field(default_factory=dict)
     """What defines each buffer."""
     kept: frozenset[str] = field(init=False)
-    """Buffers that are needed at the end."""
+    """Buffers that are computed whatever reads them."""
+    results: frozenset[str] = field(init=False)
+    """Those of them that are needed at the end."""
     copied: frozenset[str] = field(init=False)
     """Those of them that are temporaries: copied to inputs at the end, and not handed out."""
     arena_device: Device = field(init=False)
@@ -117,6 +119,7 @@ class _Assembly:
             self.makers.update((b.name, definition) for b in definition.buffers)
         self.kernels = SharedKernels(self.buffers, self.options, self.wide)
         self.kept = frozenset(final_reads(self.graph))
+        self.results = frozenset(result_reads(self.graph))
         self.parts = parts_of(self.graph)
         self.wholes = frozenset(part.buffer for part in self.parts.values())
         made = Counter(b.device for d in self.graph.definitions for b in d.buffers)
@@ -451,7 +454,7 @@ class _Assembly:
 
         The arena is on one device, so temporaries on others have memory of their own.
         """
-        if name in self.kept - self.copied or self.buffers[name].device != self.arena_device:
+        if name in self.results - self.copied or self.buffers[name].device != self.arena_device:
             return OutputStorage()
         return ArenaStorage(as_index(0))
 
@@ -468,7 +471,7 @@ class _Assembly:
             name
             for name in names
             if self.last_use[name] == number
-            and (name not in self.kept or name in self.in_place)
+            and (name not in self.results or name in self.in_place)
             and name in self.storage
             and (name in self.scratch or not isinstance(self.storage[name], _KEPT))
         ]

@@ -13,6 +13,7 @@ from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
 from plait_ir_lowering import Buffer, Graph, Load, Pointwise, ReductionKind, Scatter, as_index
+from plait_scheduler.checks import in_order
 from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.domains import points
 from plait_scheduler.groups import Group, Relation, group_of, merge, relate
@@ -114,6 +115,8 @@ class _Fuser:
                     self.successors[self.producer[name]].append(place)
         random = [place for place, d in enumerate(definitions) if draws_random_numbers(d)]
         for first, second in pairwise(random):  # they draw in the order of the graph
+            self.successors[first].append(second)
+        for first, second in in_order(definitions):
             self.successors[first].append(second)
         self.leader = list(range(len(definitions)))
         self.groups = {}

@@ -44,7 +44,6 @@ from plait_ir_lowering import (
     post_order,
     rewrite,
 )
-from plait_scheduler.attention_masks import may_fail
 from plait_scheduler.domains import points
 from plait_scheduler.split import neutral
 
@@ -64,31 +63,6 @@ def without_empty_loops(graph: Graph) -> Graph:
     layouts |= {b.name: b.layout for d in graph.definitions for b in d.buffers}
     definitions = [each for d in graph.definitions for each in _rewritten(d, layouts)]
     return replace(graph, definitions=tuple(definitions))
-
-
-def checks_lost(before: Graph, after: Graph) -> Iterator[str]:
-    """What a pruned graph defines, may raise or have an effect, and is gone from a later one."""
-    kept = {buffer.name for definition in after.definitions for buffer in definition.buffers}
-    for definition in before.definitions:
-        names = [buffer.name for buffer in definition.buffers]
-        if kept.isdisjoint(names) and _may_raise(definition):
-            yield names[0]
-
-
-def _may_raise(definition: Definition) -> bool:
-    body = definition.body
-    if isinstance(body, ExternCall):
-        namespace, _, name = body.op.partition("::")
-        return namespace != "aten" or name.startswith(_CHECKING)
-    if all(is_empty(buffer.layout) for buffer in definition.buffers):
-        return False
-    if isinstance(body, Pointwise | Reduction | Scan | Sort):
-        return may_fail(body.value)
-    return isinstance(body, Scatter) and any(map(may_fail, body.roots))
-
-
-_CHECKING = ("index", "embedding", "gather", "scatter", "take", "put", "masked_scatter")
-"""What the names of ATen's operators begin with that check indices."""
 
 
 def is_empty(layout: Layout) -> bool:

@@ -234,6 +234,11 @@ def is_random(op: str, overload: str) -> bool:
 
 
 def final_reads(graph: Graph) -> list[str]:
+    """The buffers that are to be computed: those of results, and those that are checks."""
+    return list(dict.fromkeys([*result_reads(graph), *graph.checks]))
+
+
+def result_reads(graph: Graph) -> list[str]:
     """The buffers that outputs and mutations of `graph` read."""
     refs = [ref for ref in graph.outputs if isinstance(ref, TensorRef)]
     refs += [source for _, source in graph.mutations]

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from dataclasses import replace
-from operator import is_ as is_same
 from typing import TYPE_CHECKING, Any
 
-from plait_ir_lowering import Graph, LoweringError, sorts_that_are_calls
+from plait_ir_lowering import Graph, sorts_that_are_calls
 from plait_scheduler.assemble import assemble
 from plait_scheduler.attention import fuse_attention
+from plait_scheduler.checks import keep_checks
 from plait_scheduler.decisions import Decision, DecisionKind, DecisionLog, explain
 from plait_scheduler.fusion import fuse
 from plait_scheduler.inline import inline_producers
-from plait_scheduler.no_points import checks_lost, without_empty_loops
+from plait_scheduler.no_points import without_empty_loops
 from plait_scheduler.one_element import pick_elements
 from plait_scheduler.options import SchedulerOptions, gpu_limits
 from plait_scheduler.pad import pad_products
@@ -74,7 +74,8 @@ def plan(
     """
     chosen = default_options(graph) if options is None else options
     with nullcontext() if profile is None else profile.phase("schedule"):
-        graph = _without_empty_loops(prune(protect_mutated_inputs(graph)))
+        graph = prune(keep_checks(protect_mutated_inputs(graph)))
+        graph = prune(without_empty_loops(graph))
         parts = write_regions(graph) if chosen.write_in_place else graph
         program, log = _planned(parts, chosen, scratch)
         if parts is not graph and _copies(program):  # parts that could not be written in place
@@ -90,17 +91,6 @@ def plan(
         profile.count("kernels", len(program.kernels))
         profile.count("launches", sum(isinstance(step, Launch) for step in program.steps))
     return Schedule(program, tuple(log.decisions))
-
-
-def _without_empty_loops(graph: Graph) -> Graph:
-    """`graph` without loops over nothing. Raises LoweringError where what they read has checks."""
-    found = without_empty_loops(graph)
-    if all(map(is_same, found.definitions, graph.definitions)):
-        return graph
-    found = prune(found)
-    for name in checks_lost(graph, found):
-        raise LoweringError(f"nothing is read of {name}, which still may raise or have an effect")
-    return found
 
 
 def _planned(

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from plait_ir_lowering import Buffer, Graph
+from plait_scheduler.checks import calls_foreign, raises
 from plait_scheduler.domains import points
 from plait_scheduler.fusion import Unit
 from plait_scheduler.memory import ALIGNMENT
@@ -61,13 +62,15 @@ def gathered(graph: Graph, units: Sequence[Unit], options: SchedulerOptions) -> 
     Results that are written back to inputs may still be computed there: no unit moves behind one
     that writes what it reads; and where there are such results, only units wait that compute
     nothing else, and these alone come not first, since inputs are written to after all that can
-    fail and all that is allocated.
+    fail and all that is allocated. Beside calls of operators that are not torch's own, what may
+    raise stays where it is.
     """
     if not options.combine_launches:
         return [*units]
     buffers = {b.name: b for d in graph.definitions for b in d.buffers}
     own = {source.buffer: target for target, source in graph.mutations}
     written = {target for target, _ in graph.mutations}
+    is_foreign = any(map(calls_foreign, graph.definitions))
     kept, tiny = set(final_reads(graph)), _tiny(buffers)
     readers = Counter(name for unit in units for name in _read(graph, unit))
     first: list[Unit] = []
@@ -79,7 +82,8 @@ def gathered(graph: Graph, units: Sequence[Unit], options: SchedulerOptions) -> 
         read, defined = _read(graph, unit), _defined(graph, unit)
         temporary = (read & buffers.keys()) - defined
         theirs = (read & written) - {own[name] for name in defined if name in own}
-        moves = _is_small(unit, options) and not theirs
+        stays = is_foreign and any(raises(graph.definitions[place]) for place in unit.places)
+        moves = _is_small(unit, options) and not theirs and not stays
         if moves and not any(readers[name] > (name in read) for name in defined):
             if not own or defined <= own.keys():
                 waiting.append(unit)

@@ -12,20 +12,16 @@ from collections.abc import Mapping, Sequence
 from plait_ir_lowering import (
     Buffer,
     CheckedIndex,
-    Const,
     Graph,
-    Op,
     TensorRef,
-    Value,
     post_order,
 )
+from plait_scheduler.checks import divides
 from plait_scheduler.fusion import Unit
 from plait_scheduler.groups import Group
 from plait_scheduler.nodes import reads_of
 from plait_scheduler.program import ProgramBuffer
 from plait_scheduler.sizes import extent_of
-
-_DIVISIONS = frozenset(("floordiv", "rem", "truncdiv", "fmod"))
 
 
 def written_in_place(
@@ -122,14 +118,7 @@ def _reads_its_own(group: Group | None, source: str, target: str) -> bool:
 def _may_fail(group: Group) -> bool:
     """Whether a kernel may raise: for an index out of range, or an integer divided by 0."""
     return any(
-        isinstance(value, CheckedIndex) or _divides(value)
+        isinstance(value, CheckedIndex) or divides(value)
         for member in group.members
         for value in post_order(member.node.roots)
     )
-
-
-def _divides(value: Value) -> bool:
-    if not isinstance(value, Op) or value.name not in _DIVISIONS or value.dtype.is_float:
-        return False
-    divisor = value.args[1]
-    return not (isinstance(divisor, Const) and divisor.value != 0)

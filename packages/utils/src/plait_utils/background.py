@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from plait_utils.forks import wait_at_forks
 from plait_utils.interrupts import Interrupted
 from plait_utils.log import get_logger
 
@@ -78,3 +79,4 @@ def _forget() -> None:
 
 
 os.register_at_fork(after_in_child=_forget)
+wait_at_forks(lambda: {thread.ident for thread in [*_threads]})

@@ -8,9 +8,11 @@ wrapper, when it first dispatches; that costs about a second at every cold start
 from __future__ import annotations
 
 import logging
+import os
 import re
 import threading
 import traceback
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -111,6 +113,19 @@ _OPTIONAL = frozenset({"_dispatch_key"})
 """Attributes that modes are asked for and need not have."""
 
 
+_MODES: weakref.WeakSet[FakeMode] = weakref.WeakSet()
+
+
+def _leave_kernels() -> None:
+    """In a forked child: no thread of the parent is in a meta kernel here any more."""
+    if not torch._C._meta_in_tls_dispatch_include():
+        for mode in [*_MODES]:
+            mode.in_kernel_invocation = False
+
+
+os.register_at_fork(after_in_child=_leave_kernels)
+
+
 class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __init_subclass__
     """A `FakeTensorMode` that never imports `torch._dynamo` by itself.
 
@@ -147,6 +162,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
         self.nt_tensor_id_initial_count = nested._tensor_id_counter
         self.nt_tensor_id_counter = self.nt_tensor_id_initial_count
         self._storages: dict[int, torch.UntypedStorage] = {}
+        _MODES.add(self)
 
     supports_higher_order_operators = True
     """Their rules for fake tensors are found by the class of the mode, which this is not."""

@@ -6,7 +6,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from plait_fx_passes.op_info import op_info
+from plait_fx_passes.op_info import op_info, raises_for_data
 from plait_fx_passes.passes.base import Pass, PassContext
 
 
@@ -29,7 +29,7 @@ def _eliminate_dead_code(context: PassContext) -> None:
         if (
             node.op == "call_function"
             and not node.users
-            and not has_effects(node)
+            and not (has_effects(node) or raises_for_data(node))
             and not context.erase(node)
         ):
             return
@@ -66,7 +66,9 @@ def value_key(argument: object) -> object:
 
 
 DEAD_CODE = Pass(
-    "dead-code", _eliminate_dead_code, "removes what no result needs; keeps random operators"
+    "dead-code",
+    _eliminate_dead_code,
+    "removes what no result needs; keeps random operators, and those that may raise for their data",
 )
 COMMON_SUBEXPRESSIONS = Pass(
     "common-subexpressions",

@@ -16,6 +16,7 @@ import torch
 from torch import fx
 
 from plait_fx_passes.aliasing import is_view, storage_root
+from plait_fx_passes.op_info import raises_for_data
 from plait_fx_passes.training.asking import Asking
 from plait_fx_passes.training.costs import (
     CHEAP_KINDS,
@@ -86,12 +87,16 @@ class Values:
         """Drawn in the forward, used or not: the generator is to go on as in eager."""
         inputs = placeholders[: joint.input_count]
         self.gradients = results[joint.result_count :]
-        self.forward = ancestors([*results[: joint.result_count], *self.random, *inputs])
-        """What the program computes for its own results, and its random numbers."""
-        self.forward |= {n for n in graph.nodes if _is_part(n) and n.args[0] in self.forward}
-        self.order = {node: n for n, node in enumerate(graph.nodes)}
         self.late = _dependents(graph, placeholders[joint.input_count :])
         """What tangents are needed for, and so is in the backward in any case."""
+        used = ancestors(results) | self.late
+        self.checks = [node for node in graph.nodes if raises_for_data(node) and node not in used]
+        """Called in the forward for the errors alone that they may raise."""
+        own = [*results[: joint.result_count], *self.random, *self.checks]
+        self.forward = ancestors([*own, *inputs])
+        """What the program computes for its own results, its random numbers and its errors."""
+        self.forward |= {n for n in graph.nodes if _is_part(n) and n.args[0] in self.forward}
+        self.order = {node: n for n, node in enumerate(graph.nodes)}
         again = [node for node in graph.nodes if "recomputed" in node.meta]
         self.masks = {node for node in self.random if _is_mask(node)}
         """Drawn zeros and ones, which are saved as booleans."""

@@ -100,7 +100,7 @@ def _split(joint: JointGraph, values: Values, choice: Choice) -> Partition:
     saved: list[Saved] = []
     kind = type(joint.graph)
     forward = Extract(placeholders[: joint.input_count], kind)
-    forward.add_needed(values, [*results, *values.random])
+    forward.add_needed(values, [*results, *values.random, *values.checks])
     returned = [forward[node] for node in results]
     backward = Extract((), kind)
     for node in choice.saved:

@@ -399,3 +399,5 @@ class Graph:
     outputs: tuple[OutputRef, ...]
     mutations: tuple[tuple[str, TensorRef], ...] = ()
     """Inputs to overwrite at the end, each with what to copy into it."""
+    checks: tuple[str, ...] = ()
+    """Buffers that nothing need read: they are computed for the errors that this may raise."""

@@ -42,6 +42,17 @@ def checked_index(value: Value, size: IndexExpr, *, negative: bool) -> Value:
     return CheckedIndex(index, size)
 
 
+def chooses_of_nothing(shape: Sequence[IndexExpr], indices: Mapping[int, TensorExpr]) -> bool:
+    """Whether there are indices into a dimension without elements.
+
+    ATen raises then whatever they are, also where another dimension leaves nothing to be read, so
+    that no loop would meet them.
+    """
+    if any(extent is ZERO for each in indices.values() for extent in each.shape):
+        return False
+    return any(shape[axis] is ZERO for axis in indices)
+
+
 def nothing(ctx: LoweringContext) -> TensorExpr:
     """The node's result, which has no elements."""
     dims = dimensions(ctx.result.shape)

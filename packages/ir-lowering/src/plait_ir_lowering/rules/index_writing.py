@@ -15,7 +15,13 @@ from plait_ir_lowering.ir.ops import ScatterKind
 from plait_ir_lowering.ir.values import Masked, Op, Value, carried
 from plait_ir_lowering.registry import Lowered, lowers
 from plait_ir_lowering.rules.complex_formulas import op
-from plait_ir_lowering.rules.gathering import checked_index, gathered, readable, unflattened
+from plait_ir_lowering.rules.gathering import (
+    checked_index,
+    chooses_of_nothing,
+    gathered,
+    readable,
+    unflattened,
+)
 from plait_ir_lowering.rules.scattering import (
     can_scatter,
     combine,
@@ -60,7 +66,7 @@ def _indexed(x: TensorExpr, used: Sequence[tuple[int, TensorExpr]]) -> Writes | 
     first = axes[0] if adjacent else 0
     kept = [size for axis, size in enumerate(x.shape) if axis not in axes]
     ranges = dimensions([*kept[:first], *shape, *kept[first:]], "w")
-    if any(x.shape[axis] is ZERO for axis in axes) and not is_empty(ranges):
+    if chooses_of_nothing(x.shape, dict(used)):
         return None  # each index is wrong, and there is no element that one could go to
     points = [var.expr for var in ranges]
     chosen = points[first : first + len(shape)]

@@ -16,6 +16,7 @@ from plait_ir_lowering.rules.gathering import (
     Place,
     as_value,
     checked_index,
+    chooses_of_nothing,
     gathered,
     nothing,
     readable,
@@ -110,6 +111,8 @@ def index(ctx: LoweringContext, x: TensorExpr, indices: Sequence[TensorExpr | No
     used = {axis: each for axis, each in enumerate(indices) if each is not None}
     masks = any(each.dtype in (DType.bool_, DType.u8) for each in used.values())
     if not used or masks:
+        return None
+    if chooses_of_nothing(x.shape, used):
         return None
     dims = dimensions(ctx.result.shape)
     places = [dim.expr for dim in dims]

@@ -16,6 +16,7 @@ graph main()
     attention i2 for i0: 2, i1: 64, i2: 32 of q, k, v else nan = mul(%score, f32(0.5))
   define m: f32[2, 64, 8] on cpu
     mixture i2 for i0: 2, i1: 64, i2: 32 by q @ k, g @ v of x = mul(exp(%product0), %product1)
+  check z
   return y
 """
 
@@ -38,7 +39,6 @@ from plait_ir_lowering.ir.graph import (
     ExternCall,
     Graph,
     Mixture,
-    OutputRef,
     Pointwise,
     Reduction,
     Scan,
@@ -86,6 +86,7 @@ def print_graph(graph: Graph) -> str:
         lines += [f"    {line}" for line in _body(definition.body)]
     for target, source in graph.mutations:
         lines.append(f"  write {target} = {print_argument(source)}")
+    lines += [f"  check {name}" for name in graph.checks]
     outputs = ", ".join(print_argument(out) for out in graph.outputs)
     lines.append(f"  return {outputs}".rstrip())
     return "\n".join(lines) + "\n"
@@ -222,6 +223,7 @@ class _GraphReader:
         inputs: list[Buffer] = []
         definitions: list[Definition] = []
         mutations: list[tuple[str, TensorRef]] = []
+        checks: list[str] = []
         while not re.match(r"  return\b", self.current):
             word, _, rest = self.current.strip().partition(" ")
             self.at += 1
@@ -235,22 +237,17 @@ class _GraphReader:
                 if not isinstance(ref, TensorRef):
                     raise ValueError(f"{source!r} is not a tensor")
                 mutations.append((target, ref))
+            elif word == "check":
+                checks.append(rest)
             else:
                 self.at -= 1
                 raise ValueError(f"a line starts with {word!r}")
         found = self.current.strip().removeprefix("return")
         outputs = [parse_output(part, self.index) for part in split_commas(found)]
-        return self._graph(head[1], inputs, definitions, outputs, mutations)
-
-    @staticmethod
-    def _graph(
-        name: str,
-        inputs: Sequence[Buffer],
-        definitions: Sequence[Definition],
-        outputs: Sequence[OutputRef],
-        mutations: Sequence[tuple[str, TensorRef]],
-    ) -> Graph:
-        return Graph(name, tuple(inputs), tuple(definitions), tuple(outputs), tuple(mutations))
+        return Graph(
+            *(head[1], tuple(inputs), tuple(definitions), tuple(outputs), tuple(mutations)),
+            tuple(checks),
+        )
 
     def _match(self, pattern: str) -> re.Match[str]:
         found = re.fullmatch(pattern, self.current.strip())

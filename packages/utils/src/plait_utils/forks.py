@@ -1,0 +1,80 @@
+"""Processes that fork while a thread beside the program imports a module.
+
+Python locks each module that is imported, and the lock of one whose thread is not in the child is
+never given back there: whoever imports that module in the child waits for good. So a fork waits
+until no thread of `plait_utils.background` is at it; what the program's own threads import is the
+program's concern.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import threading
+import time
+from collections.abc import Callable, Collection
+from typing import Any
+
+_SECONDS = 20.0
+"""How long a fork waits: what is imported may need what the thread that forks holds."""
+_PAUSE = 0.001
+
+
+def wait_at_forks(threads: Callable[[], Collection[int | None]]) -> None:
+    """Have forks of this process wait while one of some threads imports.
+
+    Args:
+        threads: gives the idents of the threads; called before each fork.
+    """
+    held = _ImportLock(threads)
+    os.register_at_fork(
+        before=held.acquire, after_in_parent=held.release, after_in_child=held.release
+    )
+
+
+class _ImportLock:
+    """Python's lock over the locks of modules, so that no thread begins to import."""
+
+    def __init__(self, threads: Callable[[], Collection[int | None]]) -> None:
+        self._threads = threads
+        self._held: list[int] = []
+        """The threads that have acquired it."""
+
+    def acquire(self) -> None:
+        lock = _lock_of_imports()
+        if lock is None:
+            return
+        acquire, release = lock
+        deadline = time.monotonic() + _SECONDS
+        own = threading.get_ident()
+        acquire()
+        while not _imports([own]) and _imports(self._threads()) and time.monotonic() < deadline:
+            release()
+            time.sleep(_PAUSE)
+            acquire()
+        self._held.append(own)
+
+    def release(self) -> None:
+        lock = _lock_of_imports()
+        if lock is not None and threading.get_ident() in self._held:
+            self._held.remove(threading.get_ident())
+            lock[1]()
+
+
+def _lock_of_imports() -> tuple[Callable[[], None], Callable[[], None]] | None:
+    """How to acquire and to release it; None where this Python has none."""
+    try:
+        import _imp
+    except ImportError:
+        return None
+    found: Any = (getattr(_imp, "acquire_lock", None), getattr(_imp, "release_lock", None))
+    return None if None in found else found
+
+
+def _imports(threads: Collection[int | None]) -> bool:
+    """Whether one of some threads holds the lock of a module, or waits for one."""
+    bootstrap = getattr(importlib, "_bootstrap", None)
+    locks = [reference() for reference in [*getattr(bootstrap, "_module_locks", {}).values()]]
+    blocked = getattr(bootstrap, "_blocking_on", {})  # before Python 3.12 a dict
+    owners = {getattr(lock, "owner", None) for lock in locks} - {None}
+    return any(thread in owners or blocked.get(thread) for thread in threads)
