@@ -63,6 +63,22 @@ program counting()
     return y, seen
 """
 """Reads what the CPU computes before a change of its input for good, behind it, and that input."""
+BEHIND = (
+    COUNTING[: COUNTING.index("  steps\n")]
+    + """\
+  steps
+    allocate seen
+    launch divided(count, seen)
+    allocate y
+    launch scaled(x, number, seen, y)
+    allocate z
+    launch scaled(y, number, count, z)
+    allocate counted
+    launch added(counted)
+    return y, seen
+"""
+)
+"""Changes its input of the GPU first, as optimizers do, and then counts."""
 UNDOING = f"""\
 program undoing()
   inputs table, places, x, count
@@ -132,10 +148,10 @@ KERNELS = {
     COUNTING: {"scaled": (1, 0)},
     UNDOING: {"keep": (4, 0), "grow": (4, 0), "taken": (64, 1), "rows": (64, 0), "shifted": (1, 0)},
 }
-KERNELS[UNDONE] = KERNELS[UNDOING]
+KERNELS |= {BEHIND: KERNELS[COUNTING], UNDONE: KERNELS[UNDOING]}
 both = pytest.mark.parametrize("is_recorded", [False, True], ids=["launched", "recorded"])
 every = pytest.mark.parametrize(
-    "text", [COUNTING, UNDOING, UNDONE], ids=["counting", "undoing", "undone"]
+    "text", [COUNTING, BEHIND, UNDOING, UNDONE], ids=["counting", "behind", "undoing", "undone"]
 )
 
 gc.collect()
@@ -158,7 +174,7 @@ COUNT = on_host(torch.zeros(2))
 
 
 def given(text: str, count: Tensor = COUNT) -> list[Tensor]:
-    if text is COUNTING:
+    if text in (COUNTING, BEHIND):
         number = on_host(torch.rand((), dtype=torch.float64))
         return [torch.randn(8), number, count]
     return [torch.randn(64, 16), torch.randint(-64, 64, (64,)), torch.randn(64, 64), count]
@@ -166,10 +182,12 @@ def given(text: str, count: Tensor = COUNT) -> list[Tensor]:
 
 def eager(text: str, *inputs: Tensor) -> list[Tensor]:
     """What a program returns, and then its inputs."""
-    if text is COUNTING:
+    if text in (COUNTING, BEHIND):
         x, number, count = inputs
         seen, by = count / 10, number.float()
         y = x * by + seen[1]
+        if text is BEHIND:
+            return [y, seen, y * by + count[1], number, count + 1]
         h = y * by + (count + 1)[1] / 10
         return [y, seen, h * by + (count + 1)[1], number, count + 1]
     table, places, x, count = inputs
