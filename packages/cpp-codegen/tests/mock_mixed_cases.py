@@ -364,3 +364,45 @@ def test_threads_with_streams_and_counts_of_their_own(is_recorded: bool) -> None
     for thread in threads:
         thread.join()
     assert not wrong, wrong[0]
+
+
+@both
+def test_more_is_read_than_one_copy_takes(is_recorded: bool) -> None:
+    """Of the tensors that a call gives, and of what is computed of each."""
+    count = 50
+    names = [f"row{number}" for number in range(count)]
+    buffers = [f"  buffer {name}: f32[256] on cpu = input {at}" for at, name in enumerate(names, 1)]
+    buffers += [f"  buffer more_{name}: f32[256] on cpu = output" for name in names]
+    steps = [f"    allocate more_{each}\n    launch grown({each}, more_{each})" for each in names]
+    steps += [f"    launch ends(x, {each})" for name in names for each in (name, f"more_{name}")]
+    text = "\n".join(
+        [
+            "program rows()",
+            f"  inputs x, {', '.join(names)}",
+            "  arena 0",
+            "  buffer x: f32[8] on cuda:0 = input 0",
+            *buffers,
+            "  kernel ends(p0: readwrite f32[8], p1: read f32[256])",
+            "    for i0: 8",
+            "      outer store p0[i0] = add(p0[i0], sub(p1[0], p1[255]))",
+            "  kernel grown(p0: read f32[256], p1: write f32[256])",
+            "    for i0: 256",
+            "      outer store p1[i0] = mul(p0[i0], f32(3.0))",
+            "  steps",
+            *steps,
+            "    return",
+            "",
+        ]
+    )
+    graphs = Graphs(0) if is_recorded else None
+    run, x = built(text, {"ends": (1, 0)}, graphs=graphs), torch.zeros(8)
+    rows = [on_host(torch.zeros(256)) for _ in names]
+    wanted = 0.0
+    for _ in range(7):
+        for row in rows:
+            row.normal_()
+            wanted += 4 * (row[0] - row[255]).item()
+        run(x, *rows)
+    wait()
+    torch.testing.assert_close(x, torch.full((8,), wanted), rtol=1e-4, atol=1e-3)
+    assert graphs is None or (graphs.recordings, graphs.reason) == (1, None)

@@ -82,8 +82,8 @@ struct Recording {
   bool writes;                // whether it changes inputs for good
   bool is_ready;              // else only the shapes of the outputs are known
   Launched* launched;         // which use what moves
-  void* rows;                 // memory of its own for what is copied from the host's, in each launch, and where that is
-  char* rows_at;
+  void* rows;                 // memory of its own for what is copied from the host's, in each launch; where it is, and where that is packed
+  char *rows_at, *packed;
   Reserved *reserved, **last_reserved;  // in the order of the program
   PyObject* memory;           // which its temporaries live in
   int64_t* report;            // of indices, and the event behind what writes to it
@@ -153,6 +153,7 @@ void forget_recording(const Signature& signature, Recording* it) {
   while (Launched* each = it->launched) { it->launched = each->next; free(each->arguments); free(each->moving); free(each); }
   while (Reserved* each = it->reserved) { it->reserved = each->next; drop_tensor(each->tensor); free(each); }
   drop_tensor(it->rows);
+  free(it->packed);
   for (int32_t i = 0; i < signature.inputs; ++i) drop_tensor(it->input_owners[i]);
   for (int32_t i = 0; i < signature.outputs; ++i) { drop_tensor(it->output_owners[i]); free(it->shapes[i].sizes); free(it->shapes[i].strides); }
   if (it->report) driver.free_host(it->report);
@@ -275,6 +276,7 @@ int recorded_reserve(const Api* api, const ExternCall* call, int64_t count, void
 int recorded_rows(const Api* api, int64_t bytes, void**, char** data) {
   Recording* it = (Recording*)api->recording;
   if (int code = row_on_device(api, bytes, &it->rows, &it->rows_at)) return code;
+  it->packed = zeros<char>(bytes);
   *data = it->rows_at;
   return 0;
 }

@@ -1,17 +1,19 @@
 // Launches recordings, in calls of programs that have one that fits, or make one (graphs.h).
 //
-// Of a program with a part on the host `plait_run` runs again: it computes on the CPU, copies from there to the recording's memory, and
-// instead of its steps on the device graphs are launched, behind the copies that they need. So inputs that both change are changed in
-// the order of the program, after all that can fail, and nothing waits for the device: a copy has read its source when it returns, and
-// comes to its turn on the stream between the graphs of this call and the one before.
+// Of a program with a part on the host `plait_run` runs again: it computes on the CPU, packs what the device reads there, and instead of
+// its steps on the device graphs are launched, behind one copy of what was packed for them to the recording's memory. So inputs that both
+// change are changed in the order of the program, after all that can fail, and nothing waits for the device: a copy has read its source
+// when it returns, and comes to its turn on the stream between the graphs of this call and the one before.
+//
 // What a recording copies to places of its own, and these, may be where others of the stream have temporaries.
 pthread_mutex_t replay_lock = PTHREAD_MUTEX_INITIALIZER;
 struct OneByOne {
   OneByOne() { pthread_mutex_lock(&replay_lock); }
   ~OneByOne() { pthread_mutex_unlock(&replay_lock); }
 };
-// A launch of a recording, and how many of its parts are launched.
-struct Replay { const Program& program; Recording& it; void* const* inputs; Output* outputs; int32_t launched; bool checked; };
+constexpr int64_t AT_ONCE = 32 << 10;  // bytes that the driver reads of pages before it returns, without waiting for the stream
+// A launch of a recording: how many of its parts are launched, and what is packed since.
+struct Replay { const Program& program; Recording& it; void* const* inputs; Output* outputs; int32_t launched; bool checked; int64_t begin, end; };
 
 // After an error behind so many parts: inputs are put back where that is to be done and known how.
 int stopped(const Recording& it, int32_t launched, int code) {
@@ -20,8 +22,19 @@ int stopped(const Recording& it, int32_t launched, int code) {
   const bool is_saved = launched > (it.last < 2 ? it.last : 1);  // what all changes have overwritten
   return is_saved && !graph_driver.launch(it.parts[UNDO].executable, it.stream) ? code : half_written(code);
 }
+// Copies what the next part reads.
+int copy_packed(Replay& of) {
+  const Recording& it = of.it;
+  for (; of.begin < of.end; of.begin += AT_ONCE) {
+    const int64_t left = of.end - of.begin;
+    if (int error = driver.give(it.rows_at + of.begin, it.packed + of.begin, left < AT_ONCE ? left : AT_ONCE, it.stream)) return driver_error("a copy", error);
+  }
+  of.begin = of.end;
+  return 0;
+}
 int launch_parts(Replay& of, int32_t end) {
   Recording& it = of.it;
+  if (int code = copy_packed(of)) return stopped(it, of.launched, code);
   for (; of.launched < end; ++of.launched) {
     void* executable = it.parts[of.launched].executable;
     if (int error = executable ? graph_driver.launch(executable, it.stream) : 0) return stopped(it, of.launched, driver_error("a recorded program", error));
@@ -55,13 +68,20 @@ int replayed_empty(const TensorSpec*, void**, char** data) { return *data = as_n
 int replayed_output(const TensorSpec*, Output* output, char** data) { return *data = (char*)output->data, 0; }
 int replayed_room(const Api*, int32_t, int64_t, void**, char**) { return 0; }
 int replayed_rows(const Api* api, int64_t, void**, char** data) { return *data = replay_of(api).it.rows_at, 0; }
+int replayed_give(const Api* api, const Given* given, int32_t count, void* const* from, char* to, int64_t bytes, void*) {
+  Replay& of = replay_of(api);
+  const int64_t at = to - of.it.rows_at;
+  for (int32_t i = 0; i < count; ++i) memcpy(of.it.packed + at + given[i].offset, from[given[i].from], given[i].bytes);
+  of.end = at + bytes;  // behind what was packed before
+  return 0;
+}
 int64_t* replayed_report(const Api* api) { return replay_of(api).it.report; }
 int replayed_check(const Api* api, int64_t*) { return check_parts(replay_of(api)); }
 int replayed_end(const Api* api) { return finish_parts(replay_of(api)); }
 int run_on_host(Replay& of) {
   Api api = of.program.api;
   api.stream = replayed_stream; api.empty = replayed_empty; api.output = replayed_output; api.view = recorded_view;
-  api.room = replayed_room; api.rows = replayed_rows;
+  api.room = replayed_room; api.rows = replayed_rows; api.give = replayed_give;
   api.open_report = replayed_report; api.check = replayed_check; api.close_report = recorded_close;
   api.end = replayed_end; api.on_device = 0; api.recording = &of;
   return of.program.signature->run(of.inputs, of.outputs, &api, of.it.sizes);
@@ -89,7 +109,7 @@ int launch_recording(Replay& of) {
 }
 // Without the GIL, for which others may wait that hold the lock.
 int replay(const Program& program, Recording& it, void* const* inputs, Output* outputs) {
-  Replay of{program, it, inputs, outputs, 0, false};
+  Replay of{program, it, inputs, outputs, 0, false, 0, 0};
   int code = launch_recording(of);
   if (!it.report) return code;
   if (!code && !of.checked) code = read_report(gpu_of(&program.api), it.report, it.checked);
