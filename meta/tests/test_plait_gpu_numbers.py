@@ -50,6 +50,8 @@ def test_steps_of_an_optimizer(name: str, is_recorded: bool) -> None:
         for one, other in zip(mine, others, strict=True):
             torch.testing.assert_close(one, other, rtol=2e-5, atol=2e-6)
     assert set(hosts(step)) == {None}
+    if is_recorded and "fused" not in name:
+        assert plait.report(step).graphs[-1].cuda_graphs == "CUDA graphs: 1 recorded"
     if name != "RAdam":  # which computes otherwise from its fifth step on
         assert counts[3] == counts[-1], counts
 
@@ -82,6 +84,51 @@ def test_gradients_flow_through_what_numbers_scale() -> None:
         scaled(y, turn / 3, scale).square().sum().backward()
         torch.testing.assert_close(x.grad, y.grad)
     assert set(hosts(compiled)) == {None}
+
+
+def counting(
+    x: torch.Tensor, number: float, count: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    y = x * number
+    count.add_(1)
+    tenth = count / 10
+    x.mul_(tenth)
+    return y + count, tenth
+
+
+@pytest.mark.parametrize("is_recorded", [False, True], ids=["launched", "recorded"])
+def test_what_is_counted_on_the_cpu_is_what_kernels_read(is_recorded: bool) -> None:
+    """Through calls that follow each other without a wait, on streams, and in a graph of the
+    user's."""
+    compiled = plait.compile(counting, options={"triton.cuda_graphs": is_recorded})
+    x, count = torch.randn(100_003, device="cuda"), torch.zeros(())
+    y, other = x.clone(), count.clone()
+    for stream in (torch.cuda.current_stream(), torch.cuda.Stream()):
+        kept = []
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for turn in range(40):
+                number = turn / 40
+                kept.append((compiled(x, number, count), counting(y, number, other)))
+                if turn % 8 == 7:
+                    y.normal_()
+                    x.copy_(y)
+        torch.cuda.synchronize()
+        for got, wanted in kept:
+            torch.testing.assert_close(got, wanted)
+        torch.testing.assert_close((x, count), (y, other))
+    assert set(hosts(compiled)) == {None}
+    if is_recorded:
+        assert plait.report(compiled).graphs[-1].cuda_graphs == "CUDA graphs: 2 recorded"
+    graph, start = torch.cuda.CUDAGraph(), count.clone()
+    with torch.cuda.graph(graph):
+        got, _ = compiled(x, 0.5, count)
+    assert count.equal(start + 1)
+    for _ in range(3):
+        x.normal_()
+        wanted, _ = counting(x.clone(), 0.5, start.clone())
+        graph.replay()
+        torch.testing.assert_close(got, wanted)
 
 
 def on_both(x: torch.Tensor, c: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:

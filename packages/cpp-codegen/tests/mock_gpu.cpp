@@ -154,8 +154,9 @@ EXPORT int cuMemcpyAsync(void* to, const void* from, size_t bytes, void* stream)
   submit(*stream_at(stream), {COPY, nullptr, 0, {}, [=] { memmove(to, from, bytes); }});
   return 0;
 }
-EXPORT int cuMemcpyHtoDAsync_v2(void* to, const void* from, size_t bytes, void* stream) {  // which reads at once
+EXPORT int cuMemcpyHtoDAsync_v2(void* to, const void* from, size_t bytes, void* stream) {  // which reads at once, or waits for the stream
   CALLED();
+  misused += bytes > 64 << 10;
   std::vector<char> read((const char*)from, (const char*)from + bytes);
   submit(*stream_at(stream), {COPY, nullptr, 0, {}, [=] { memcpy(to, read.data(), read.size()); }});
   return 0;

@@ -34,3 +34,6 @@ PROGRAM(scaled, 4) { for (int64_t i = 0; i < 8; ++i) f(a, 3)[i] = f(a, 0)[i] * (
 PROGRAM(rows, 2) { for (int64_t i = 0; i < 16; ++i) f(a, 1)[16 * at + i] = f(a, 0)[at]; }
 PROGRAM(same, 2) { for (int64_t i = 0; i < 2; ++i) l(a, 1)[i] = l(a, 0)[i]; (void)at; }
 PROGRAM(both, 3) { for (int64_t i = 0; i < 4; ++i) l(a, 2)[i] = l(a, i / 2)[i % 2]; (void)at; }
+// By what the host has counted.
+PROGRAM(shifted, 2) { for (int64_t i = 0; i < 1024; ++i) f(a, 0)[i] += f(a, 1)[1]; (void)at; }
+PROGRAM(ends, 2) { for (int64_t i = 0; i < 8; ++i) f(a, 0)[i] += f(a, 1)[0] - f(a, 1)[255]; (void)at; }

@@ -1,6 +1,6 @@
 """Programs of a GPU run by the native host, without a GPU.
 
-See mock_gpu_cases.py, mock_given_cases.py and mock_gpu_writes.py.
+See `CASES`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
-CASES = "mock_gpu_cases.py", "mock_given_cases.py", "mock_gpu_writes.py"
+CASES = (
+    *("mock_gpu_cases.py", "mock_given_cases.py", "mock_gpu_writes.py"),
+    *("mock_mixed_cases.py", "mock_optimizer_cases.py"),
+)
 HERE = Path(__file__).parent
 
 pytestmark = pytest.mark.skipif(

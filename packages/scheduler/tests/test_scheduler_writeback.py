@@ -21,11 +21,13 @@ from plait_ir_lowering import (
     TensorRef,
     Var,
     as_index,
+    parse_graph,
 )
 from plait_scheduler import (
     ArenaStorage,
     CopyBack,
     ExternStorage,
+    Free,
     Launch,
     ProgramError,
     SchedulerOptions,
@@ -179,3 +181,31 @@ def test_a_copy_that_was_to_be_in_place_lives_until_the_end():
     verify_program(program)
     assert len(copies(program)) == 3
     assert program.arena_nbytes.as_int() == 3 * 64
+
+
+COUNTING = """\
+graph counting()
+  input x: f32[6] on cuda:0
+  input count: f32[] on cpu
+  define more: f32[] on cpu
+    for  = add(count[()], f32(1.0))
+  define tenth: f32[] on cpu
+    for  = div(more[()], f32(10.0))
+  define y: f32[6] on cuda:0
+    for i0: 6 = add(mul(x[i0], tenth[()]), more[()])
+  write count = more
+  return y, tenth
+"""
+
+
+@pytest.mark.parametrize("write_in_place", [False, True])
+def test_what_is_written_back_beside_a_gpu_has_memory_of_its_own_to_the_end(
+    write_in_place: bool,
+) -> None:
+    """The arena is the GPU's."""
+    options = replace(SchedulerOptions.for_gpu(), write_in_place=write_in_place)
+    program = schedule(parse_graph(COUNTING), options=options)
+    verify_program(program)
+    freed = {step.buffer for step in program.steps if isinstance(step, Free)}
+    assert "more" not in freed
+    assert not program.arena_nbytes.terms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
@@ -46,7 +47,7 @@ def large_temporaries(program: Program) -> frozenset[str]:
 
 
 def host_temporaries(program: Program) -> frozenset[str]:
-    """The temporaries in the host's memory, of a program on a GPU, whose arena is there."""
+    """The temporaries in the host's memory, of a program on a GPU, on which its arena is."""
     last = program.steps[-1]
     outputs = last.outputs if isinstance(last, Return) else ()
     returned = {out.buffer for out in outputs if isinstance(out, TensorRef)}
@@ -63,7 +64,8 @@ def without(program: Program, names: Collection[str]) -> Program:
     """The program with an arena for the other temporaries alone."""
     if not names:
         return program
-    plan = plan_arena([life for life in _lives(program) if life.name not in names])
+    others = {each.name for each in program.buffers if isinstance(each.storage, ArenaStorage)}
+    plan = planned(program, others.difference(names))
     moved = tuple(
         replace(each, storage=ArenaStorage(plan.offsets[each.name]))
         if each.name in plan.offsets
@@ -75,21 +77,25 @@ def without(program: Program, names: Collection[str]) -> Program:
 
 def planned(program: Program, names: Collection[str]) -> ArenaPlan:
     """Where these temporaries lie in one block that they share."""
-    return plan_arena([life for life in _lives(program) if life.name in names])
+    return plan_arena(_lives(program, names))
 
 
-def _lives(program: Program) -> list[Lifetime]:
-    """From which step to which each temporary of the arena is alive."""
+def _lives(program: Program, names: Collection[str]) -> list[Lifetime]:
+    """From which step to which each of these is alive: to the end, where some buffer in its memory
+    is not freed."""
     buffers = {buffer.name: buffer for buffer in program.buffers}
     first: dict[str, int] = {}
     last: dict[str, int] = {}
+    users: Counter[str] = Counter()
     for at, step in enumerate(program.steps):
         if isinstance(step, Allocate | Free):
             memory = memory_of(buffers, step.buffer)
             first.setdefault(memory, at)
             last[memory] = at
+            users[memory] += 1 if isinstance(step, Allocate) else -1
+    last |= {memory: len(program.steps) for memory, count in users.items() if count > 0}
     return [
         Lifetime(each.name, each.nbytes, first[each.name], last[each.name])
         for each in program.buffers
-        if isinstance(each.storage, ArenaStorage) and each.name in first
+        if each.name in names and each.name in first
     ]

@@ -21,7 +21,6 @@ from plait_scheduler import (
     CallExtern,
     CopyBack,
     ExternStorage,
-    Launch,
     Program,
     ProgramBuffer,
     Return,
@@ -127,8 +126,8 @@ class Use(IntEnum):
     """Operators of torch, or copies, too: it lies where it lay, or is copied."""
     WRITING_CALLS = 2
     """An input that these use and something writes to: no copy of it takes its place."""
-    GIVEN = 3
-    """An input in the host's memory, which is copied to the device before each launch."""
+    ON_HOST = 3
+    """One in the host's memory, which each call uses where it lies."""
 
 
 def buffer_uses(program: Program) -> bytes:
@@ -149,8 +148,8 @@ def buffer_uses(program: Program) -> bytes:
         for name in (program.inputs[position] for position in writes.of(step)):
             if uses[name] != Use.KERNELS:
                 uses[name] = Use.WRITING_CALLS
-    on_host = {name for name in program.inputs if writes.buffers[name].device.type == "cpu"}
-    return bytes(Use.GIVEN if memory in on_host else uses[memory] for memory in memories)
+    on_host = {name for name in memories if writes.buffers[name].device.type == "cpu"}
+    return bytes(Use.ON_HOST if memory in on_host else uses[memory] for memory in memories)
 
 
 def _used(step: CallExtern | CopyBack) -> list[str]:
@@ -164,12 +163,7 @@ def graph_refusal(program: Program) -> str | None:
     """Why a program that the native host runs cannot be recorded, as far as its steps tell."""
     buffers = {buffer.name: buffer for buffer in program.buffers}
     for step in program.steps:
-        reason = None
-        used = step.buffers if isinstance(step, Launch) else ()
-        if used and all(buffers[name].device.type == "cpu" for name in used):
-            reason = "it computes on the CPU, too"
-        if isinstance(step, CallExtern):
-            reason = _call_refusal(step, buffers)
+        reason = _call_refusal(step, buffers) if isinstance(step, CallExtern) else None
         if reason is not None:
             return reason
     return None

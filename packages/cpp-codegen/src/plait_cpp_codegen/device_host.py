@@ -7,7 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
-from plait_cpp_codegen.blocks import host_temporaries, large_temporaries, memory_of, without
+from plait_cpp_codegen.blocks import (
+    host_temporaries,
+    large_temporaries,
+    memory_of,
+    planned,
+    without,
+)
 from plait_cpp_codegen.errors import UnsupportedProgramError
 from plait_cpp_codegen.given import Given, given_by_host
 from plait_cpp_codegen.host import HostWriter, comment_of, data_name, owner_name
@@ -16,6 +22,9 @@ from plait_cpp_codegen.kernels.index import c_index
 from plait_cpp_codegen.tables import OR_DONE, Described, described, string
 from plait_ir_lowering import DType, IndexExpr, Layout, TensorRef
 from plait_scheduler import (
+    ArenaPlan,
+    CallExtern,
+    CopyBack,
     Launch,
     OnError,
     OutputStorage,
@@ -88,11 +97,12 @@ class DeviceHostWriter(HostWriter):
     unchecked: bool = False
     """Whether there are launches whose report has not been read."""
     blocks: frozenset[str] = field(init=False)
-    """Temporaries that are allocated where they begin, and given back where they end: large ones,
-    and those in the host's memory."""
+    """Large temporaries, which are allocated where they begin, and given back where they end."""
+    on_host: ArenaPlan = field(init=False)
+    """Where temporaries of the host's memory lie, in a block that they share."""
     given: Given = field(init=False)
-    copied: set[str] = field(default_factory=set)
-    """What is computed in the host's memory, and is on the device by now."""
+    host_part: bool = field(init=False)
+    """Whether it runs kernels on the CPU, or copies from the host's memory."""
     users: Counter[str] = field(default_factory=Counter)
     """How many buffers that are alive lie in each memory."""
     marked: frozenset[int] = field(init=False)
@@ -107,21 +117,27 @@ class DeviceHostWriter(HostWriter):
     """What puts back what each step that says so has changed."""
     at: int = 0
     """How many steps are written."""
+    changed: set[bool] = field(default_factory=set)
+    """Whether steps of the host (True) or of the device, so far, change inputs for good."""
 
     def __post_init__(self) -> None:
         on_host = host_temporaries(self.program)
-        blocks = large_temporaries(self.program) | on_host
+        self.on_host = planned(self.program, on_host)
+        blocks = large_temporaries(self.program) - on_host
         asking = [name for name, kernel in self.launched.items() if kernel.asks_for_memory]
         checking = [name for name, kernel in self.launched.items() if kernel.checks]
         checking += [name for name, kernel in self.kernels.items() if kernel.can_fail]
-        self.before = before_writes(self.program, blocks - on_host, asking, checking)
-        self.program = without(self.program, blocks)
+        self.before = before_writes(self.program, blocks, on_host, asking, checking)
+        self.program = without(self.program, blocks | on_host)
         self.blocks = blocks - self.before.late.offsets.keys()
         HostWriter.__post_init__(self)
         self.externs.keeps = not self.program.symbols
         self.numbers = {name: number for number, name in enumerate(self.launched)}
         self.inputs = InputWrites(self.program)
-        self.given = given_by_host(self.program, frozenset(self.launched))
+        self.given = given_by_host(self.program, self.launched)
+        self.host_part = bool(self.given.copies) or any(
+            self._is_of_host(step) for step in self.program.steps
+        )
         self.marked = frozenset(self._last_checks())
 
     def _kernel_table(self) -> list[str]:
@@ -130,25 +146,34 @@ class DeviceHostWriter(HostWriter):
             f"{{{kernel.arguments_after(params[name])}, {params[name]}}}"
             for name, kernel in self.launched.items()
         ]
-        positions = {name: n for n, name in enumerate(self.program.inputs)}
-        lines = self.given.table(positions)
-        if kernels:
-            lines.append(f"static const DeviceKernel plait_kernels[] = {{{', '.join(kernels)}}};")
-        return lines
+        if not kernels:
+            return []
+        return [f"static const DeviceKernel plait_kernels[] = {{{', '.join(kernels)}}};"]
 
     def _on_device(self) -> str:
         kept = "plait_kept" if self.externs.kept else "0"
         kernels = "plait_kernels" if self.launched else "0"
         counts = f"{len(self.launched)}, {self.checks}, {self.externs.kept}"
-        return f", {self.tables.device}, {counts}, {kernels}, {kept}"
+        return f", {self.tables.device}, {counts}, {kernels}, {kept}, {int(self.host_part)}"
 
     def _declarations(self) -> list[str]:
-        lines = ["void* const stream = api.stream(&api); (void)stream;"]
+        lines: list[str] = []
+        if self.on_host.nbytes.terms:
+            lines += [
+                f"char* const host_arena = (char*)api.allocate({c_index(self.on_host.nbytes)});",
+                "if (!host_arena) return OUT_OF_MEMORY;",
+            ]
+        lines += ["void* const stream = api.stream(&api); (void)stream;"]
         lines += ["void* nothing = 0; (void)nothing;", "char* arena = 0; void* arena_tensor = 0;"]
         if self.program.arena_nbytes.terms:
             nbytes = self.program.arena_nbytes
             self.tables.define("TensorSpec", "arena_spec", self._bytes(nbytes))
-            lines.append("if (api.empty(&arena_spec, &arena_tensor, &arena)) return OUT_OF_MEMORY;")
+            released = ["api.release(host_arena);"] if self.on_host.nbytes.terms else []
+            lines += [
+                "if (api.empty(&arena_spec, &arena_tensor, &arena)) {",
+                *(f"  {each}" for each in [*released, "return OUT_OF_MEMORY;"]),
+                "}",
+            ]
         if self.before.first is not None:
             lines.append("int written = 0;")
         if self.before.late.nbytes.terms:
@@ -161,6 +186,8 @@ class DeviceHostWriter(HostWriter):
         return [*lines, *self.given.start()]
 
     def _start(self, buffer: ProgramBuffer) -> str:
+        if buffer.name in self.on_host.offsets:
+            return f"host_arena + {c_index(self.on_host.offsets[buffer.name])}"
         is_late = buffer.name in self.before.late.offsets
         return "0" if is_late or buffer.name in self.blocks else HostWriter._start(self, buffer)
 
@@ -184,19 +211,32 @@ class DeviceHostWriter(HostWriter):
         lines += [f"api.delete_tensor({owner});" for owner in owners]
         if self.checks:
             lines.append("api.close_report(&api, report, stream, code);")
+        lines += ["api.release(host_arena);"] if self.on_host.nbytes.terms else []
         return [*lines, "api.delete_tensor(arena_tensor); (void)error; (void)arena;"]
 
     def _run(self, run: Sequence[Step]) -> list[str]:
         lines: list[str] = []
         for step in run:
             is_first = self.at == self.before.first
+            lines += self.given.before(self.at)
             lines += self._allocated_before() if is_first else []
             lines += self._checked(step)
             lines += ["code = api.begin_writes(&api, stream);", OR_DONE] if is_first else []
             lines += self._step(step)
-            lines += ["written = 1;"] if is_first else []
+            lines += self._written(step)
             self.at += 1
         return lines
+
+    def _written(self, step: Step) -> list[str]:
+        """Behind the first step that changes an input for good, of those on the host and on the
+        device: what notes that."""
+        is_of_host = self._is_of_host(step)
+        if is_of_host in self.changed or not self.inputs.is_final(step):
+            return []
+        self.changed.add(is_of_host)
+        noted = "written = 1;"
+        part = "on_host" if is_of_host else "on_device"
+        return [f"if (api.{part}) {noted}" if self.host_part else noted]
 
     def _allocated_before(self) -> list[str]:
         """What allocates all that steps behind the first which changes an input need."""
@@ -219,9 +259,9 @@ class DeviceHostWriter(HostWriter):
             lines += [f"{{ {numbers}{{ {sizes}code = api.room(&api, {given}); }} }}", OR_DONE]
         return lines
 
-    def _bytes(self, count: IndexExpr, is_on_host: bool = False) -> str:
-        """The description of so many bytes."""
-        return self.tables.spec(Described(DType.u8, Layout.of([count], [1]), is_on_host))
+    def _bytes(self, count: IndexExpr) -> str:
+        """The description of so many bytes of the device."""
+        return self.tables.spec(Described(DType.u8, Layout.of([count], [1])))
 
     def _finished(self, what: str) -> list[str]:
         """What waits until all is done that was launched, where that is asked for."""
@@ -257,16 +297,32 @@ class DeviceHostWriter(HostWriter):
         if isinstance(step, OnError):
             return self._on_error(step.launch)
         what = named(step)
-        return [*HostWriter._step(self, step), *(self._finished(what) if what else ())]
+        lines = self._in_its_part(step, HostWriter._step(self, step))
+        if isinstance(step, Return) and self.host_part:
+            return ["code = api.end(&api);", OR_DONE, *lines]
+        return [*lines, *(self._finished(what) if what else ())]
+
+    def _is_of_host(self, step: Step) -> bool:
+        """Whether it runs on the CPU, and uses what is there alone."""
+        if isinstance(step, OnError):
+            return self._is_of_host(step.launch)
+        is_copy = isinstance(step, CopyBack) and self._is_on_host(step.input)
+        return is_copy or (isinstance(step, Launch) and step.kernel in self.kernels)
+
+    def _in_its_part(self, step: Step, lines: Sequence[str]) -> list[str]:
+        """What does a step where a program does its part of those on the host or the device."""
+        if not self.host_part or not isinstance(step, Launch | CallExtern | CopyBack | OnError):
+            return [*lines]
+        part = "on_host" if self._is_of_host(step) else "on_device"
+        return [f"if (api.{part}) {{", *(f"  {line}" for line in lines), "}"]
 
     def _on_error(self, launch: Launch) -> list[str]:
         """Nothing fails behind the first final step."""
         if self.before.first is not None and self.at > self.before.first:
             return []
         on_cpu = launch.kernel in self.kernels
-        self.undoing.append(
-            self._call_of(launch, "&undone") if on_cpu else self._launched(launch, "undone")
-        )
+        lines = self._call_of(launch, "&undone") if on_cpu else self._launched(launch, "undone")
+        self.undoing.append(self._in_its_part(OnError(launch), lines))
         return [f"undo = {len(self.undoing)};"]
 
     def _undo(self) -> list[str]:
@@ -296,8 +352,7 @@ class DeviceHostWriter(HostWriter):
         self.users[memory_of(self.buffers, buffer.name)] += 1
         if buffer.name in self.blocks:
             spec, data = f"{buffer.name}_spec", data_name(buffer.name)
-            block = self._bytes(buffer.nbytes, self._is_on_host(buffer.name))
-            self.tables.define("TensorSpec", spec, block)
+            self.tables.define("TensorSpec", spec, self._bytes(buffer.nbytes))
             owner = owner_name(buffer.name)
             return [
                 f"if (api.empty(&{spec}, &{owner}, &{data})) {{ code = OUT_OF_MEMORY; goto done; }}"
@@ -305,6 +360,8 @@ class DeviceHostWriter(HostWriter):
         if buffer.name in self.before.late.offsets:
             offset = c_index(self.before.late.offsets[buffer.name])
             return [f"{data_name(buffer.name)} = late + {offset};"]
+        if buffer.name in self.on_host.offsets:
+            return []
         if not isinstance(buffer.storage, OutputStorage):
             return HostWriter._allocate(self, buffer)
         slot = self.outputs.get(buffer.name)
@@ -336,27 +393,12 @@ class DeviceHostWriter(HostWriter):
         pointers = HostWriter._given(self, launch)
         if launch.kernel in self.kernels:
             return pointers
-        places = [
-            f"{self.given.place(name)} + {at * self._buffer(name).dtype.itemsize}"
-            for name, at in launch.places
-        ]
-        on_host = map(self._is_on_host, launch.buffers)
         return [
-            place if is_there else pointer
-            for pointer, place, is_there in zip(pointers, places, on_host, strict=True)
+            f"{self.given.place(name, self.at)} + {at * self._buffer(name).dtype.itemsize}"
+            if self._is_on_host(name)
+            else pointer
+            for pointer, (name, at) in zip(pointers, launch.places, strict=True)
         ]
-
-    def _given_before(self, launch: Launch) -> list[str]:
-        """What copies to the device what a kernel is the first to read of what was computed on the
-        CPU."""
-        lines: list[str] = []
-        for name in launch.buffers:
-            if name in self.given.computed and name not in self.copied:
-                if self.before.first is not None and self.at > self.before.first:
-                    raise UnsupportedProgramError("memory of numbers after inputs are changed")
-                self.copied.add(name)
-                lines += self.given.before(name)
-        return lines
 
     def _launch(self, launch: Launch) -> list[str]:
         if launch.kernel in self.kernels:
@@ -384,7 +426,6 @@ class DeviceHostWriter(HostWriter):
         passed += [f"&{self.before.rooms.get(self.at, 'nothing')}", *["&nothing"] * (_HIDDEN - 1)]
         run = f"{result} = api.launch(&api, {number}, {programs}, arguments, stream);"
         return [
-            *self._given_before(launch),
             f"// {comment_of(launch.origin)}",
             f"{{ {' '.join(values)} void* arguments[] = {{{', '.join(passed)}}};",
             f"  {{ {sizes}{run} }} }}",

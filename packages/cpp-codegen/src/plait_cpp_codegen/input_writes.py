@@ -86,12 +86,17 @@ class BeforeWrites:
 
 
 def before_writes(
-    program: Program, blocks: Collection[str], asking: Collection[str], checking: Collection[str]
+    program: Program,
+    blocks: Collection[str],
+    placed: Collection[str],
+    asking: Collection[str],
+    checking: Collection[str],
 ) -> BeforeWrites:
     """What comes before the first final step of a program.
 
     Args:
         blocks: temporaries that are allocated where they begin.
+        placed: those that have memory when the program starts.
         asking: the kernels that ask for memory of their own.
         checking: the kernels that check indices.
 
@@ -99,9 +104,9 @@ def before_writes(
     """
     first = InputWrites(program).first()
     behind = [] if first is None else [*enumerate(program.steps)][first + 1 :]
-    storage = {buffer.name: buffer.storage for buffer in program.buffers}
+    results = {each.name for each in program.buffers if isinstance(each.storage, OutputStorage)}
     for _, step in behind:
-        allocates = isinstance(step, Allocate) and isinstance(storage[step.buffer], OutputStorage)
+        allocates = isinstance(step, Allocate) and step.buffer in results.difference(placed)
         checks = isinstance(step, Launch) and step.kernel in checking
         if allocates or checks or isinstance(step, CallExtern):
             raise UnsupportedProgramError("a step that may fail after inputs are changed")

@@ -25,7 +25,7 @@ _NAME = "plait_native_runtime"
 _COMMON = "abi.h", "python.h", "allocator.h", "external.h"
 _PARTS = {
     False: (*_COMMON, "no_gpu.h", "run.h", "runtime.cpp"),
-    True: (*_COMMON, "gpu.h", "run.h", "graphs.h", "runtime.cpp"),
+    True: (*_COMMON, "gpu.h", "run.h", "graphs.h", "replay.h", "runtime.cpp"),
 }
 """Of the runtime for programs of CPUs, which nobody is to wait for, and of that for GPUs."""
 _DRIVER = "libcuda.so.1"

@@ -192,7 +192,11 @@ class _Assembly:
             if source.buffer not in self.in_place
         ]
         last = (self.copied - self.in_place.keys()) | self.until_the_end
-        steps += [Free(name) for name in first if name in last]
+        steps += [
+            Free(name)
+            for name in first
+            if name in last and not isinstance(self.storage[name], _KEPT)
+        ]
         steps = [*self._freed_together(steps), Return(self.graph.outputs)]
         names = [b.name for b in self.graph.inputs] + list(first)
         return self._finished(names, steps, arena)

@@ -37,7 +37,7 @@ enum : int64_t { NOTHING, TENSOR, BITS, PRESENT, LIST, STRING };
 // Where a result goes: its data pointer and its owner. No place: the result is discarded.
 struct Place { char** data; void** owner; };
 
-// What a program copies to the device of the host's memory: which of what it is given, to where in the memory for it, and how much.
+// What a program copies to the device of the host's memory: which of what it has there, to where behind a place, and how much.
 struct Given { int32_t from, offset, bytes; };
 
 struct Api {
@@ -81,8 +81,13 @@ struct Api {
   int (*reserve)(const Api* api, const ExternCall* call, int64_t count, void* const* data, const Place* place, void* stream);
   // Waits for all that was launched, in programs that say so; `what` is named by the error of what has failed.
   int (*finish)(const Api* api, const char* what, void* stream);
-  // New memory of the device, of so many bytes, with what is read of the host's at once.
-  int (*give)(const Api* api, const Given* given, int32_t count, void* const* from, int64_t bytes, void** tensor, char** data, void* stream);
+  // New memory of the device for what is copied there of the host's; and such copies, of so many bytes, which are read at once.
+  int (*rows)(const Api* api, int64_t bytes, void** tensor, char** data);
+  int (*give)(const Api* api, const Given* given, int32_t count, void* const* from, char* to, int64_t bytes, void* stream);
+  // Before a program returns that has a part on the host: what of it was recorded is launched by then.
+  int (*end)(const Api* api);
+  // Which steps such a program does: while it is recorded, and when that is launched, those of one place.
+  int32_t on_host, on_device;
   void* gpu;                       // the runtime's
   void* recording;                 // while a program is recorded: what is kept of it
 };
@@ -108,8 +113,9 @@ struct Signature {
   const SizePlace* size_places;
   void (*describe)(const int64_t* sizes, int64_t* numbers);
   // Of a program on a GPU: where it is, as in TensorSpec, how many places check an index, the kernels that it launches, and
-  // where tensors are kept.
+  // where tensors are kept; and whether it has a part on the host: kernels that run there, or copies from there.
   int32_t device, kernel_count, check_count, kept_count;
   const DeviceKernel* kernels;
   void** kept;
+  int32_t host_part;
 };

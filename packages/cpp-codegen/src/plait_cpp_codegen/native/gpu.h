@@ -206,7 +206,7 @@ int reserve_state(const Api* api, const ExternCall* call, int64_t count, void* c
   return give_state(state, *place->data, stream);
 }
 // Where a user's graph is recorded, which would read the host's memory when it is launched, words are told one by one: it keeps them.
-int copy_given(const Given* given, int32_t count, void* const* from, int64_t bytes, char* to, void* stream) {
+int give_from_host(const Api*, const Given* given, int32_t count, void* const* from, char* to, int64_t bytes, void* stream) {
   constexpr int WORD = 4;
   char* packed = (char*)__builtin_alloca(bytes + WORD);
   memset(packed, 0, bytes + WORD);
@@ -216,19 +216,16 @@ int copy_given(const Given* given, int32_t count, void* const* from, int64_t byt
   for (int64_t at = 0; status && at < bytes && !error; at += WORD) error = driver.fill(to + at, *(unsigned*)(packed + at), 1, stream);
   return error ? driver_error("a copy", error) : 0;
 }
-int give_from_host(const Api* api, const Given* given, int32_t count, void* const* from, int64_t bytes, void** tensor, char** data, void* stream) {
-  if (int code = row_on_device(api, bytes, tensor, data)) return code;
-  return copy_given(given, count, from, bytes, *data, stream);
-}
+int end_on_device(const Api*) { return 0; }
 int begin_writes_on_device(const Api*, void*) { return 0; }
 int begin_undo_on_device(const Api*, void*) { return 0; }
-// Of an error behind a step that has changed an input: whoever runs eager's operators then would change it again.
+// Of an error behind a step that has changed an input: whoever runs eager's operators then would change it again. May be told twice.
 int half_written(int code) {
   int held = PyGILState_Ensure();
   PyObject *kind, *error, *trace;
   PyErr_Fetch(&kind, &error, &trace);
   PyErr_NormalizeException(&kind, &error, &trace);
-  if (kind == device_failed) {
+  if (kind == device_failed || kind == inputs_half_written) {
     PyErr_Restore(kind, error, trace);
   } else {
     PyObject* text = error ? PyObject_CallMethod(error, "__str__", nullptr) : nullptr;
@@ -286,7 +283,8 @@ void give_device(Api* api) {
   api->stream = stream_of; api->empty = empty_on_device; api->output = output_on_device; api->view = view_of;
   api->launch = launch_kernel; api->copy = copy_on_device; api->reserve = reserve_state;
   api->open_report = open_report; api->mark = mark_report; api->check = check_report; api->close_report = close_report;
-  api->finish = finish_on_device; api->room = room_on_device; api->give = give_from_host;
+  api->finish = finish_on_device; api->room = room_on_device; api->rows = row_on_device; api->give = give_from_host;
+  api->end = end_on_device; api->on_host = api->on_device = 1;
   api->begin_writes = begin_writes_on_device; api->half_written = half_written; api->begin_undo = begin_undo_on_device;
 }
 

@@ -1,4 +1,4 @@
-// CUDA graphs: what a program launches is recorded, and launched as one from then on.
+// CUDA graphs: what a program launches is recorded, and launched as one from then on (replay.h).
 //
 // Outputs are new tensors of torch's allocator in each call, and the recording is made to write to them: no tensor that
 // somebody has is written to. A recording is of one stream and of the sizes of its inputs. Where an input or output that
@@ -7,6 +7,7 @@
 // of the recording's own. Temporaries of all recordings of a stream share a pool of memory, as these run one after another.
 // A program that checks indices has two graphs: a call waits for the first, which ends with the last kernel that checks. One that
 // changes inputs behind that has three: the call waits before it launches the last, which begins with the first change.
+// What a program computes on the CPU is no part of a recording, and done while that is launched.
 struct NodeCopy {  // CUDA_MEMCPY3D
   struct Place { size_t x, y, z, level; int32_t kind; const void* host; uint64_t device; void* array; void* reserved; size_t pitch, height; } from, to;
   size_t width, height, depth;
@@ -72,8 +73,6 @@ struct Part { void *graph, *executable; };
 constexpr int32_t UNDO = 3;  // of a recording's parts
 // A state that numbers are drawn from: memory of the recording's own, to which it is copied before each launch.
 struct Reserved { int64_t count, state[2]; void* tensor; char* data; Reserved* next; };
-// What is read of the host's memory before each launch, to memory of the recording's own.
-struct GivenAnew { const Given* table; int32_t count; int64_t bytes; void* tensor; char* data; };
 struct Recording {
   void* stream;
   Part parts[4];              // up to the last kernel that checks indices, up to the first that changes an input for good, and what
@@ -83,7 +82,8 @@ struct Recording {
   bool writes;                // whether it changes inputs for good
   bool is_ready;              // else only the shapes of the outputs are known
   Launched* launched;         // which use what moves
-  GivenAnew given;
+  void* rows;                 // memory of its own for what is copied from the host's, in each launch; where it is, and where that is packed
+  char *rows_at, *packed;
   Reserved *reserved, **last_reserved;  // in the order of the program
   PyObject* memory;           // which its temporaries live in
   int64_t* report;            // of indices, and the event behind what writes to it
@@ -96,7 +96,7 @@ struct Recording {
   Recording* next;
 };
 // Of each input and then output: what uses it, and whether it is copied.
-enum : char { KERNELS, CALLS, CALLS_THAT_WRITE, GIVEN };
+enum : char { KERNELS, CALLS, CALLS_THAT_WRITE, ON_HOST };
 struct Graphs { PyObject* python; Recording* first; char *uses, *copied; int32_t calls, recorded; char busy, closed; };
 
 template <class T> T* zeros(int64_t count) { return (T*)calloc(count + 1, sizeof(T)); }
@@ -152,7 +152,8 @@ void forget_recording(const Signature& signature, Recording* it) {
   }
   while (Launched* each = it->launched) { it->launched = each->next; free(each->arguments); free(each->moving); free(each); }
   while (Reserved* each = it->reserved) { it->reserved = each->next; drop_tensor(each->tensor); free(each); }
-  drop_tensor(it->given.tensor);
+  drop_tensor(it->rows);
+  free(it->packed);
   for (int32_t i = 0; i < signature.inputs; ++i) drop_tensor(it->input_owners[i]);
   for (int32_t i = 0; i < signature.outputs; ++i) { drop_tensor(it->output_owners[i]); free(it->shapes[i].sizes); free(it->shapes[i].strides); }
   if (it->report) driver.free_host(it->report);
@@ -166,12 +167,12 @@ bool is_for(const Recording& it, const Signature& signature, const int64_t* size
 }
 bool fits(const Recording& it, const Program& program, void* stream, const int64_t* sizes, void* const* inputs, const Output* outputs) {
   const Signature& signature = *program.signature;
-  const char* uses = program.graphs->uses;
   if (!it.is_ready || it.stream != stream || !is_for(it, signature, sizes)) return false;
+  auto stays = [&](int32_t which) { const char use = program.graphs->uses[which]; return use != KERNELS && use != ON_HOST; };
   for (int32_t i = 0; i < signature.inputs; ++i)
-    if (uses[i] != KERNELS && uses[i] != GIVEN && !it.input_owners[i] && it.inputs[i] != inputs[i]) return false;
+    if (stays(i) && !it.input_owners[i] && it.inputs[i] != inputs[i]) return false;
   for (int32_t i = 0; i < signature.outputs; ++i)
-    if (uses[signature.inputs + i] != KERNELS && !it.output_owners[i] && it.outputs[i] != outputs[i].data) return false;
+    if (stays(signature.inputs + i) && !it.output_owners[i] && it.outputs[i] != outputs[i].data) return false;
   return true;
 }
 // Forgets the recordings that `which` names.
@@ -271,14 +272,15 @@ int recorded_reserve(const Api* api, const ExternCall* call, int64_t count, void
   *place->data = made->data;
   return 0;
 }
-int recorded_give(const Api* api, const Given* given, int32_t count, void* const*, int64_t bytes, void** tensor, char** data, void*) {
-  GivenAnew& made = ((Recording*)api->recording)->given;
-  if (made.tensor) return python_error(PyExc_RuntimeError, "it copies from the host's memory more than once");
-  if (int code = row_on_device(api, bytes, &made.tensor, &made.data)) return code;
-  made.table = given; made.count = count; made.bytes = bytes;
-  *data = made.data;
-  return !new_handle || new_handle(made.tensor, tensor) ? python_error(PyExc_RuntimeError, "%s", NO_SHARING) : 0;
+// From the start of a recording to its end: no temporary of its own lies there, before or after what reads it.
+int recorded_rows(const Api* api, int64_t bytes, void**, char** data) {
+  Recording* it = (Recording*)api->recording;
+  if (int code = row_on_device(api, bytes, &it->rows, &it->rows_at)) return code;
+  it->packed = zeros<char>(bytes);
+  *data = it->rows_at;
+  return 0;
 }
+int recorded_give(const Api*, const Given*, int32_t, void* const*, char*, int64_t, void*) { return 0; }
 // Where a part ends, and the next begins. No memory moves between the two.
 int next_part(Recording* it, int32_t part, void* stream) {
   int error = graph_driver.end(stream, &it->parts[it->at].graph);
@@ -316,7 +318,8 @@ bool captured(const Program& program, Recording* it, Output* made, const char** 
   Api& api = recorder.api;
   api.output = recorded_output; api.view = recorded_view; api.call = recorded_call;
   api.open_report = recorded_report; api.mark = recorded_mark; api.check = recorded_check; api.close_report = recorded_close;
-  api.launch = recorded_launch; api.reserve = recorded_reserve; api.give = recorded_give;
+  api.launch = recorded_launch; api.reserve = recorded_reserve;
+  api.rows = recorded_rows; api.give = recorded_give; api.on_host = 0;
   api.begin_writes = recorded_writes; api.begin_undo = recorded_undo; api.recording = it;
   void* stream = stream_of(&program.api);
   if (int failed = graph_driver.begin(stream, RELAXED)) return driver.explain(failed, error), false;
@@ -476,118 +479,4 @@ void learn(const Program& program, const Output* outputs, const int64_t* sizes) 
   keep(program, it);
   for (int32_t i = 0; i < signature.outputs; ++i)
     if (!shape_of(outputs[i].tensor, signature.output_specs[i].bits / 8, &it->shapes[i])) return refuse(*program.graphs, NO_SHAPE);
-}
-// What a recording copies to places of its own, and these, may be where others of the stream have temporaries.
-pthread_mutex_t replay_lock = PTHREAD_MUTEX_INITIALIZER;
-struct OneByOne {
-  OneByOne() { pthread_mutex_lock(&replay_lock); }
-  ~OneByOne() { pthread_mutex_unlock(&replay_lock); }
-};
-// After an error behind so many parts: inputs are put back where that is to be done and known how.
-int stopped(const Recording& it, int32_t launched, int code) {
-  if (it.writes && launched > it.last) return half_written(code);
-  if (!it.parts[UNDO].executable || !launched) return code;
-  const bool is_saved = launched > (it.last < 2 ? it.last : 1);  // what all changes have overwritten
-  return is_saved && !graph_driver.launch(it.parts[UNDO].executable, it.stream) ? code : half_written(code);
-}
-int launch_recording(const Program& program, Recording& it, void* const* inputs, const Output* outputs) {
-  const Signature& signature = *program.signature;
-  const Api* api = &program.api;
-  for (Reserved* each = it.reserved; each; each = each->next)
-    if (int code = take_state(api, each->count, each->state)) return code;
-  OneByOne holding;
-  int code = 0;
-  for (Reserved* each = it.reserved; each && !code; each = each->next)
-    if (each->data) code = give_state(each->state, each->data, it.stream);
-  if (!code && it.given.count) code = copy_given(it.given.table, it.given.count, inputs, it.given.bytes, it.given.data, it.stream);
-  for (int32_t i = 0; i < signature.inputs && !code; ++i)
-    if (it.input_owners[i]) code = copy_on_device(api, it.inputs[i], inputs[i], it.input_bytes[i], it.stream);
-  if (code) return code;
-  if (int error = move(program, it, inputs, outputs)) return driver_error("the arguments of a recorded kernel", error);
-  for (int32_t i = 0; i <= it.last; ++i) {
-    if (i == 2 && (code = read_report(gpu_of(api), it.report, it.checked))) return stopped(it, i, code);
-    if (int error = it.parts[i].executable ? graph_driver.launch(it.parts[i].executable, it.stream) : 0)
-      return stopped(it, i, driver_error("a recorded program", error));
-    if (int error = !i && it.report ? driver.record(it.checked, it.stream) : 0) return stopped(it, 1, driver_error("a recorded program", error));
-  }
-  const bool reads = it.report && it.last < 2 && it.parts[UNDO].executable;  // while nothing else runs in the pool's memory
-  if (reads && (code = read_report(gpu_of(api), it.report, it.checked))) return stopped(it, it.last + 1, code);
-  for (int32_t i = 0; i < signature.outputs && !code; ++i)
-    if (it.output_owners[i]) code = copy_on_device(api, outputs[i].data, it.outputs[i], it.shapes[i].elements * (signature.output_specs[i].bits / 8), it.stream);
-  return code ? stopped(it, it.last + 1, code) : 0;
-}
-// Without the GIL, for which others may wait that hold the lock.
-int replay(const Program& program, Recording& it, void* const* inputs, const Output* outputs) {
-  int code = launch_recording(program, it, inputs, outputs);
-  if (!it.report) return code;
-  if (!code && it.last < 2 && !it.parts[UNDO].executable) code = read_report(gpu_of(&program.api), it.report, it.checked);
-  if (code) {  // kernels that nothing has waited for may still write to it
-    driver.wait(it.stream);
-    memset(it.report, 0, sizeof(int64_t) * 3 * program.signature->check_count);
-  }
-  return code;
-}
-
-struct WithoutGil {
-  void* thread = PyEval_SaveThread();
-  ~WithoutGil() { PyEval_RestoreThread(thread); }
-};
-// A call of a program that may be recorded. While one thread is in here, others launch kernels one by one.
-int run_by_graphs(const Program& program, void* const* inputs, const TensorSpec* specs, Output* outputs, const int64_t* sizes) {
-  const Signature& signature = *program.signature;
-  Graphs& graphs = *program.graphs;
-  if ((graphs.closed && !graphs.first) || __atomic_exchange_n(&graphs.busy, 1, __ATOMIC_ACQUIRE)) return run(program, inputs, outputs, sizes);
-  struct Turn { Graphs& graphs; ~Turn() { __atomic_store_n(&graphs.busy, 0, __ATOMIC_RELEASE); } } turn{graphs};
-  const Recording* known = graphs.first;
-  while (known && !is_for(*known, signature, sizes)) known = known->next;
-  void* stream;
-  bool by_user, made;
-  {
-    WithoutGil free_for_others;
-    InContext here((const Gpu*)program.api.gpu);
-    stream = stream_of(&program.api);
-    int status = 0;
-    by_user = driver.capturing(stream, &status) || status;  // who records what this program launches, too
-    made = known && !by_user;
-    for (int32_t i = 0; i < signature.outputs && made; ++i) made = !make_output(known->shapes[i], signature.output_specs[i], &outputs[i]);
-    for (Recording* it = graphs.first; it && made; it = it->next)
-      if (fits(*it, program, stream, sizes, inputs, outputs)) return replay(program, *it, inputs, outputs);
-  }
-  Recording* recording = made && !graphs.closed ? record(program, stream, inputs, specs, outputs, sizes) : nullptr;
-  if (recording) {
-    WithoutGil free_for_others;
-    InContext here((const Gpu*)program.api.gpu);
-    return replay(program, *recording, inputs, outputs);
-  }
-  drop_outputs(outputs, signature.outputs);
-  PyErr_Clear();
-  int code = run(program, inputs, outputs, sizes);
-  if (!code && !known && !by_user && !graphs.closed && ++graphs.calls > WARM_UP) learn(program, outputs, sizes);
-  return code;
-}
-
-// Of a program that was loaded with an object of Python that keeps its graphs, and a byte for each input and output: what uses it.
-Graphs* open_graphs(const Signature& signature, PyObject* python, PyObject* uses) {
-  char* bytes; Py_ssize_t count, all = signature.inputs + signature.outputs;
-  if (!open_graph_driver() || PyBytes_AsStringAndSize(uses, &bytes, &count)) return nullptr;
-  if (count != all) return PyErr_Format(PyExc_ValueError, "this program has %zd inputs and outputs, not %zd", all, count), nullptr;
-  Graphs* graphs = zeros<Graphs>(0);
-  graphs->copied = zeros<char>(all);
-  graphs->uses = zeros<char>(all);
-  memcpy(graphs->uses, bytes, all);
-  Py_IncRef(graphs->python = python);
-  return graphs;
-}
-void close_graphs(const Program& program) {
-  if (!program.graphs) return;
-  forget(program, [](const Recording&) { return true; });
-  Py_DecRef(program.graphs->python);
-  free(program.graphs->copied); free(program.graphs->uses); free(program.graphs);
-}
-// A stream that waits for no other: a number, which torch takes for an external stream. It is never destroyed.
-PyObject* new_stream(PyObject*, PyObject* const*, Py_ssize_t) {
-  if (!open_graph_driver()) return nullptr;
-  void* stream = nullptr;
-  if (int error = graph_driver.new_stream(&stream, NON_BLOCKING)) { driver_error("a stream", error); return nullptr; }
-  return PyLong_FromLongLong((long long)(intptr_t)stream);
 }

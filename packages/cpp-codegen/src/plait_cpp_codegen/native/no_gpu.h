@@ -1,4 +1,4 @@
-// In place of gpu.h and graphs.h, in the runtime of programs of CPUs: those take a compiler as long as all else.
+// In place of gpu.h, graphs.h and replay.h, in the runtime of programs of CPUs: those take a compiler as long as all else.
 struct Gpu;
 struct Graphs;
 struct Program;
