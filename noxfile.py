@@ -69,17 +69,12 @@ for _name, _folder in NAMES.items():
     add_package_sessions(_name, _folder)
 
 
-OLDER_NUMPY = "numpy<2.4"
-"""The interpreter of Triton 3.6 makes numbers of arrays of one element, which numpy 2.4 refuses."""
-
-
 def add_triton_session(version: str) -> None:
     @nox.session(name=f"triton-{version}")
     def other_triton(session: nox.Session) -> None:
         """The default tests of kernels, and what they are compiled to, with this Triton."""
         install(session, "pytest", "pytest-xdist", "hypothesis", *(str(path) for path in FOLDERS))
-        older = [OLDER_NUMPY] if version == "3.6" else []
-        session.install(f"triton=={version}.*", *older)  # the constraints name others
+        session.install(f"triton=={version}.*")  # the constraints name another
         tests = NAMES["triton-codegen"] / "tests"
         compiled = sorted(str(path) for path in tests.glob("test_triton_compile*.py"))
         session.run("pytest", "-q", "-m", "not slow", str(tests), *session.posargs)
@@ -90,7 +85,7 @@ def add_torch_session(version: str) -> None:
     @nox.session(name=f"torch-{version}")
     def other_torch(session: nox.Session) -> None:
         """The default tests of all packages, with this torch (some gigabytes) and its Triton."""
-        session.install(f"torch=={version}.*", OLDER_NUMPY, "mpmath", "z3-solver", "pebble")
+        session.install(f"torch=={version}.*", "numpy", "mpmath", "z3-solver", "pebble")
         session.install("pytest", "pytest-xdist", "hypothesis", "expecttest")
         session.install(*(str(path) for path in FOLDERS))
         for folder in FOLDERS:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-import triton
 import triton_kernels as kernels
-from triton_checks import DEVICE, load, outputs_for, reference, run
+from triton_checks import load, outputs_for, reference, run
 
 from plait_ir_lowering import ReductionKind
 from plait_scheduler import Kernel, parse_kernel
@@ -243,10 +242,6 @@ kernel in_place(p0: readwrite f32[3, 40], p1: write f32[3, 40])
         render_kernel(kernel, LOOPED)
 
 
-@pytest.mark.skipif(
-    triton.__version__.startswith("3.6.") and DEVICE == "cpu",
-    reason="the interpreter of Triton 3.6 cannot loop to a size given at run time",
-)
 def test_sizes_known_at_run_time() -> None:
     kernel = kernels.dynamic()
     for rows, columns in ((3, 40), (7, 9), (0, 5)):

@@ -16,8 +16,10 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
+from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
+from plait_triton_codegen.versions import numbers_of, triton_version
 from plait_utils import philox_numbers
 
 __all__ = [
@@ -129,3 +131,16 @@ def _splat(self, block, scalar):
 
 
 InterpreterBuilder.create_splat = _splat
+
+_patch_tensor = interpreter._patch_lang_tensor
+
+
+def _patch_index(tensor, scope):
+    """What the interpreter gives tensors while a kernel runs, with an index that numpy 2.4 gives
+    too: Triton 3.6 makes it of an array of one element, which that numpy takes for no number."""
+    _patch_tensor(tensor, scope)
+    scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+
+if numbers_of(triton_version()) < (3, 7):
+    interpreter._patch_lang_tensor = _patch_index
