@@ -26,6 +26,20 @@ def test_random_programs_are_right_in_native_code():
     assert verdict.outcome is check.Outcome.EQUAL, verdict.detail
 
 
+def test_what_is_right_goes_through_the_stages_once(monkeypatch):
+    seen = []
+    for name in ("stages", "expected"):
+        plain = getattr(check, name)
+        monkeypatch.setattr(
+            check,
+            name,
+            lambda *given, name=name, plain=plain: (seen.append(name), plain(*given))[1],
+        )
+    verdict = check.check(3, ("aten",), seconds=0)
+    assert verdict.outcome is check.Outcome.EQUAL, verdict.detail
+    assert sorted(seen) == ["expected", "stages"]
+
+
 def test_a_program_is_the_same_each_time_and_its_graph_computes_it():
     program = generate(3)
     assert generate(3) == program

@@ -15,6 +15,9 @@ from pebble import ProcessExpired, ProcessPool
 
 from randomgraphs.check import BACKENDS, Outcome, Verdict, check
 
+PROGRESS = 50
+"""After so many programs each time it is told how far the session is."""
+
 
 def main() -> int:
     chosen = _parser().parse_args()
@@ -24,6 +27,8 @@ def main() -> int:
         verdicts.append(verdict)
         if verdict.outcome is not Outcome.EQUAL:
             _tell(verdict, chosen.scripts)
+        if len(verdicts) % PROGRESS == 0:
+            print(f"{len(verdicts)} programs, {time.monotonic() - started:.0f} s", flush=True)
     right = report(verdicts)
     print(f"{time.monotonic() - started:.0f} s")
     return int(not right)

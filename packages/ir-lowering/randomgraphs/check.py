@@ -6,13 +6,12 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
 import torch
 
 from plait_ir_lowering import LoweringError
 from randomgraphs.generate import generate
-from randomgraphs.judge import MANY_RUNS, difference, expected, vacuous
+from randomgraphs.judge import MANY_RUNS, Expected, difference, expected, vacuous
 from randomgraphs.program import Program
 from randomgraphs.script import script
 from randomgraphs.shrink import shrink
@@ -51,9 +50,11 @@ def check(number: int, backends: Sequence[str], seconds: float) -> Verdict:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     program = generate(number)
-    wrong = _wrong(program, backends)
+    wanted = expected(program)
+    made = _made(program)
+    wrong = _wrong(made, wanted, backends)
     if wrong is None:
-        made, wanted = stages(program), expected(program)
+        assert isinstance(made, Made)
         count = len(program.steps)
         calls = dict.fromkeys(made.calls, 1)
         return Verdict(number, Outcome.EQUAL, "", "", count, vacuous(wanted), calls)
@@ -64,33 +65,41 @@ def check(number: int, backends: Sequence[str], seconds: float) -> Verdict:
     by = (stage,) if stage in BACKENDS else ()
 
     def fails(smaller: Program) -> bool:
-        found = _wrong(smaller, by)
+        found = _wrong(_made(smaller), expected(smaller), by)
         return found is not None and found[:2] == (stage, kind)
 
     small = shrink(program, fails, seconds) if seconds else program
-    last = _wrong(small, by) or wrong
+    last = _wrong(_made(small), expected(small), by) or wrong
     told = f"[{stage}] {last[2]}"
     return Verdict(number, Outcome.WRONG, told, script(small, f"Program {number}: {told}"))
 
 
-def _wrong(program: Program, backends: Sequence[str]) -> tuple[str, str, str] | None:
-    """The stage that is wrong first, the kind of error, and what it says; None if all is right."""
-    wanted = expected(program)
+def _made(program: Program) -> Made | Exception:
+    """What the stages make of a program, or what one of them raises."""
     try:
-        made = stages(program)
+        return stages(program)
     except Exception as error:  # whatever comes here is the compiler's fault, and the score's
-        return "stages", type(error).__name__, f"{type(error).__name__}: {error}"
+        return error
+
+
+def _wrong(
+    made: Made | Exception, wanted: Sequence[Expected], backends: Sequence[str]
+) -> tuple[str, str, str] | None:
+    """The stage that is wrong first, the kind of error, and what it says; None if all is right."""
+    if isinstance(made, Exception):
+        kind = type(made).__name__
+        return "stages", kind, f"{kind}: {made}"
     for backend in backends:
         found = _wrong_by(made, backend, wanted)
         if found is not None and found[0] == DIFFERENCE:
-            wanted = expected(program, runs=MANY_RUNS)  # some differences have one chance in 64
-            found = _wrong_by(made, backend, wanted)
+            # Some differences have one chance in 64.
+            found = _wrong_by(made, backend, expected(made.program, runs=MANY_RUNS))
         if found is not None:
             return backend, *found
     return None
 
 
-def _wrong_by(made: Made, backend: str, wanted: list[Any]) -> tuple[str, str] | None:
+def _wrong_by(made: Made, backend: str, wanted: Sequence[Expected]) -> tuple[str, str] | None:
     try:
         got = runner(made, backend)()
     except Exception as error:  # as above
