@@ -20,6 +20,7 @@ from triton_mixtures import gradient_kernels
 from triton_products import (
     grouped,
     grouped_columns,
+    grouped_of_any_size,
     grouped_terms,
     product,
     scaled,
@@ -141,6 +142,7 @@ FORMS: dict[str, tuple[Kernel, Tile]] = {
         grouped(8192, 4096, 2048, 8),
         replace(_SQUARE, programs=132, described=True),
     ),
+    "product of groups of any size": (grouped_of_any_size(16), _SQUARE),
     "product of groups of columns": (grouped_columns(4096, 8192, 2048, 8), _SQUARE),
     "product of groups of terms": (grouped_terms(1024, 4096, 8192, 8), _WIDE),
     "product of groups of terms shared out": (

@@ -152,6 +152,15 @@ p2: read i32[{groups}], p3: write f32[{rows}, {columns}])
 """)
 
 
+def grouped_of_any_size(groups: int) -> Kernel:
+    """As `grouped`, of sizes that are known when it is launched, terms in multiples of 8."""
+    text = print_kernel(grouped(999, 777, 555, groups))
+    for was, other in (("999", "s0"), ("777", "s1"), ("555", "s2")):
+        text = text.replace(was, other)
+    head, *lines = text.splitlines()
+    return parse_kernel("\n".join([f"{head} sizes(s0 >= 2, s1 >= 2, s2 >= 8 step 8)", *lines]))
+
+
 def grouped_columns(rows: int, columns: int, terms: int, groups: int) -> Kernel:
     """As `grouped`, of columns in groups."""
     text = print_kernel(grouped(columns, rows, terms, groups))
