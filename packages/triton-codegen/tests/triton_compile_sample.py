@@ -142,7 +142,10 @@ FORMS: dict[str, tuple[Kernel, Tile]] = {
         grouped(8192, 4096, 2048, 8),
         replace(_SQUARE, programs=132, described=True),
     ),
-    "product of groups of any size": (grouped_of_any_size(16), _SQUARE),
+    "product of groups of any size": (
+        grouped_of_any_size(16),
+        Tile(64, 128, 4, False, 3, 64),
+    ),
     "product of groups of columns": (grouped_columns(4096, 8192, 2048, 8), _SQUARE),
     "product of groups of terms": (grouped_terms(1024, 4096, 8192, 8), _WIDE),
     "product of groups of terms shared out": (

@@ -141,14 +141,14 @@ def search(groups: int) -> tuple[list[str], str]:
 def grouped(rows: int, columns: int, terms: int, groups: int) -> Kernel:
     """Rows in groups, each of which a matrix of its own multiplies; `p2` tells where they end."""
     lines, group = search(groups)
-    found = "\n".join(lines)
+    found, total = "\n".join(lines), f"t{len(lines)}"
     return parse_kernel(f"""\
 kernel grouped(p0: read bf16[{rows}, {terms}], p1: read bf16[{groups}, {columns}, {terms}], \
 p2: read i32[{groups}], p3: write f32[{rows}, {columns}])
   for i0: {rows}, i1: {columns} inner r0: {terms}
 {found}
-    reduce sum0 = sum mul(to(p0[i0, r0], f32), to(p1[{group}, i1, r0], f32))
-    outer store p3[i0, i1] = %sum0
+    reduce {total} = sum mul(to(p0[i0, r0], f32), to(p1[{group}, i1, r0], f32))
+    outer store p3[i0, i1] = %{total}
 """)
 
 
