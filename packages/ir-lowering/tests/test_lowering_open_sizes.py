@@ -96,6 +96,8 @@ def test_sizes_that_are_found_to_be_equal_are_one_in_the_whole_graph():
     assert layout[0] is layout[1]
 
 
-@pytest.mark.parametrize("text", ["s0", "s0 >= 2", "s0 in 2..10", "s0 in 0..1", "s0 step 8", "s0 >= 2 step 4"])
+@pytest.mark.parametrize(
+    "text", ["s0", "s0 >= 2", "s0 in 2..10", "s0 in 0..1", "s0 step 8", "s0 >= 2 step 4"]
+)
 def test_sizes_print_as_they_are_read(text):
     assert print_size(parse_size(text)) == text

@@ -16,7 +16,13 @@ from test_triton_products import (
     turned,
 )
 from triton_checks import DEVICE, load, reference, run
-from triton_products import grouped, grouped_columns, grouped_terms, program_of
+from triton_products import (
+    grouped,
+    grouped_columns,
+    grouped_of_any_size,
+    grouped_terms,
+    program_of,
+)
 
 from plait_scheduler import parse_kernel, print_kernel, print_program
 from plait_triton_codegen import TritonOptions, render_kernel
@@ -97,10 +103,20 @@ def test_any_number_of_groups_is_found(count) -> None:
         assert (groups.ends.buffer, groups.ends.first, groups.ends.count) == ("p2", 0, count)
 
 
+def test_groups_of_sizes_that_a_launch_gives() -> None:
+    kernel, ends = grouped_of_any_size(3), [11, 11, 50]
+    left, right = bf16(50, 40), bf16(3, 24, 40, seed=1)
+    assert render_kernel(kernel).steps == ((6, 8),)
+    (got,) = run(kernel, left, right, offsets(ends), sizes=(50, 24, 40))
+    expected = of_groups(left, right, ends)
+    torch.testing.assert_close(got.double(), expected, rtol=1e-5, atol=1e-4)
+
+
 @pytest.mark.parametrize("count", [2, 3, 6, 13])
 def test_the_loops_search_for_the_group_of_a_row(count) -> None:
-    ends = sorted(torch.randint(0, 50, (count - 1,), generator=torch.Generator().manual_seed(count)))
-    ends = [*map(int, ends), 50]
+    generator = torch.Generator().manual_seed(count)
+    drawn = torch.randint(0, 50, (count - 1,), generator=generator)
+    ends = [*sorted(drawn.tolist()), 50]
     kernel = grouped(50, 16, 16, count)
     inputs = bf16(50, 16), bf16(count, 16, 16, seed=1), offsets(ends)
     (got,) = reference(kernel, *inputs)
@@ -159,6 +175,20 @@ def test_descriptors_of_groups_of_terms_end_where_these_do() -> None:
     assert "[tl.maximum(behind, 1), 512]" in text
     other = grouped_terms(512, 512, 4096, 4, turned="")  # whose blocks begin anywhere in rows
     assert not any(t.described for t in tile_choices(other, TritonOptions(), chip=SMALL_CHIP))
+
+
+@pytest.mark.parametrize("form", ["by descriptors", "shared out, by descriptors"])
+def test_descriptors_read_one_group_of_matrices_that_lie_along_the_terms(form) -> None:
+    kernel, ends = grouped(200, 96, 256, 4, columns_last=True), [30, 31, 150, 200]
+    left, right = bf16(200, 256), turned(bf16(4, 256, 96, seed=1).transpose(1, 2))
+    right[1, 5, 0] = right[1, 7, 255] = float("nan")
+    assert render_kernel(kernel, tile=FORMS[form]).text.count("make_tensor_descriptor") == 2
+    (got,) = run(kernel, left, right, offsets(ends), tile=FORMS[form])
+    expected = of_groups(left, right, ends)
+    torch.testing.assert_close(got.double(), expected, rtol=1e-5, atol=1e-4, equal_nan=True)
+    assert int(got.isnan().sum()) == 2
+    other = grouped(200, 96, 264, 4, columns_last=True)  # whose last block would reach further
+    assert render_kernel(other, tile=FORMS[form]).text.count("make_tensor_descriptor") == 1
 
 
 TOKENS, WIDTH, HIDDEN, EXPERTS = 120, 32, 48, 4

@@ -142,6 +142,10 @@ FORMS: dict[str, tuple[Kernel, Tile]] = {
         grouped(8192, 4096, 2048, 8),
         replace(_SQUARE, programs=132, described=True),
     ),
+    "product of groups along the terms described": (
+        grouped(8192, 4096, 2048, 8, columns_last=True),
+        replace(_WIDE, described=True),
+    ),
     "product of groups of any size": (
         grouped_of_any_size(16),
         Tile(64, 128, 4, False, 3, 64),

@@ -138,12 +138,17 @@ def search(groups: int) -> tuple[list[str], str]:
     return lines, f"%t{len(lines) - 1}"
 
 
-def grouped(rows: int, columns: int, terms: int, groups: int) -> Kernel:
+def grouped(
+    rows: int, columns: int, terms: int, groups: int, *, columns_last: bool = False
+) -> Kernel:
     """Rows in groups, each of which a matrix of its own multiplies; `p2` tells where they end."""
+    shape = f"{groups}, {columns}, {terms}"
+    if columns_last:
+        shape += f"] stride [{terms * columns}, 1, {columns}] offset 0"
     lines, group = search(groups)
     found, total = "\n".join(lines), f"t{len(lines)}"
     return parse_kernel(f"""\
-kernel grouped(p0: read bf16[{rows}, {terms}], p1: read bf16[{groups}, {columns}, {terms}], \
+kernel grouped(p0: read bf16[{rows}, {terms}], p1: read bf16[{shape}{"" if columns_last else "]"}, \
 p2: read i32[{groups}], p3: write f32[{rows}, {columns}])
   for i0: {rows}, i1: {columns} inner r0: {terms}
 {found}

@@ -30,9 +30,10 @@ def steps_of(kernel: Kernel) -> tuple[tuple[int, int], ...]:
     sizes = [var.extent for var in (*kernel.outer, *kernel.inner)]
     for param in kernel.params:
         sizes += [*param.layout.size, *param.layout.stride, param.layout.offset]
-    steps = {each.name: each.step for size in sizes for each in atoms(size) if isinstance(each, Sym)}
-    first, known = len(kernel.params), enumerate(kernel.symbols)
-    return tuple((first + n, step) for n, name in known if (step := steps.get(name, 1)) > 1)
+    known = (each for size in sizes for each in atoms(size))
+    steps = {each.name: each.step for each in known if isinstance(each, Sym)}
+    places = enumerate(kernel.symbols, len(kernel.params))
+    return tuple((place, step) for place, name in places if (step := steps.get(name, 1)) > 1)
 
 
 def function_head(

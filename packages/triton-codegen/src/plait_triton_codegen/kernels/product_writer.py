@@ -381,9 +381,12 @@ class ProductWriter:
             line = self.edges[0]
         elif groups is not None and matrix.lines_of_group:
             line = f"{groups.var.name} * {matrix.lines_of_group} + {line}"
+        term = self.names["start"]
+        if groups is not None and matrix.terms_of_group:
+            term = f"{groups.var.name} * {matrix.terms_of_group} + {term}"
+            term = f"({term}).to(tl.int32)" if self._wide else term
         line = f"({line}).to(tl.int32)" if self._wide else line
-        start, first = self.names["start"], side.lines_first
-        return matrix.read(descriptor, line, start, lines_first=first)
+        return matrix.read(descriptor, line, term, lines_first=side.lines_first)
 
     def _block(self, writer: ValueWriter, value: Value) -> str:
         """A factor as a whole block, 0 behind the last term."""
