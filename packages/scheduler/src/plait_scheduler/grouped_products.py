@@ -282,8 +282,7 @@ def _groups(value: Value, params: Mapping[str, Param], name: str) -> Groups | No
         return None
     buffer, (row,), loads = found
     known = [at.as_int() for at in _constant_places(loads)]
-    steps = [part.args[1] for part in post_order([value]) if _is_step(part)]
-    count = 1 + sum(int(each.value) for each in steps if isinstance(each, Const))
+    count = 1 + sum(map(_step, post_order([value])))
     if len(known) != 1 or count < 2:
         return None
     ends = Ends(buffer, known[0] + 1 - count // 2, count)
@@ -299,8 +298,12 @@ def _constant_places(loads: Sequence[Load]) -> Iterator[IndexExpr]:
             yield at
 
 
-def _is_step(part: Value) -> bool:
-    return isinstance(part, Op) and part.name == "where"
+def _step(part: Value) -> int:
+    """How many groups a step of a search leaves behind; 0 for what is no step."""
+    match part:
+        case Op("where", (_, Const(int(groups)), _)):
+            return groups
+    return 0
 
 
 def _term_groups(mask: Value, params: Mapping[str, Param]) -> TermGroups | None:

@@ -249,8 +249,8 @@ class _Renderer:
         blocks = tuple((var.extent, block) for var, block in self._blocks())
         launcher = launcher_of(self.kernel, blocks, self.tile, self.flat.r is not None, checks)
         texts = self._text(signature), launcher
-        facts = signature, self.tile, blocks, checks
-        return TritonKernelSource(self.kernel.name, *texts, *facts, steps=steps_of(self.kernel))
+        made = TritonKernelSource(self.kernel.name, *texts, signature, self.tile, blocks, checks)
+        return replace(made, steps=steps_of(self.kernel))
 
     @property
     def _depth(self) -> int:
