@@ -43,6 +43,24 @@ def test_a_size_is_as_large_as_the_environment_has_noted():
     assert span(index_of_size(size(new_environment(), 7))) == (2, None)
 
 
+@pytest.mark.parametrize(
+    ("asked", "step"),
+    [
+        (lambda n: n % 8 == 0, 8),
+        (lambda n: 2 * n % 16 == 0, 8),
+        (lambda n: n % 8 == 0 and n % 12 == 0, 24),
+        (lambda n: n % 7 == 6, 1),
+        (lambda n: (n + 1) % 7 == 0, 1),
+    ],
+)
+def test_a_size_is_a_multiple_of_what_the_environment_has_noted(asked, step):
+    environment = new_environment()
+    n = size(environment, 48)
+    assert bool(asked(n))
+    (symbol,) = atoms(index_of_size(n))
+    assert symbol.step == step
+
+
 def test_what_is_noted_later_makes_no_other_symbol_before_it_is_settled():
     environment = new_environment()
     n, m = size(environment, 7), size(environment, 7, "m")
@@ -78,6 +96,8 @@ def test_sizes_that_are_found_to_be_equal_are_one_in_the_whole_graph():
     assert layout[0] is layout[1]
 
 
-@pytest.mark.parametrize("text", ["s0", "s0 >= 2", "s0 in 2..10", "s0 in 0..1"])
+@pytest.mark.parametrize(
+    "text", ["s0", "s0 >= 2", "s0 in 2..10", "s0 in 0..1", "s0 step 8", "s0 >= 2 step 4"]
+)
 def test_sizes_print_as_they_are_read(text):
     assert print_size(parse_size(text)) == text

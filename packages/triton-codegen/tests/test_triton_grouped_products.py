@@ -16,7 +16,13 @@ from test_triton_products import (
     turned,
 )
 from triton_checks import DEVICE, load, reference, run
-from triton_products import grouped_columns, grouped_terms, program_of
+from triton_products import (
+    grouped,
+    grouped_columns,
+    grouped_of_any_size,
+    grouped_terms,
+    program_of,
+)
 
 from plait_scheduler import parse_kernel, print_kernel, print_program
 from plait_triton_codegen import TritonOptions, render_kernel
@@ -89,6 +95,35 @@ def test_ends_of_terms_that_make_no_sense_read_nothing_else(ends) -> None:
     assert out.isfinite().all()
 
 
+@pytest.mark.parametrize("count", [*range(2, 20), 64, 100, 256, 1000])
+def test_any_number_of_groups_is_found(count) -> None:
+    found = product_of(grouped(64, 64, 64, count)), product_of(grouped_terms(64, 64, 64, count))
+    assert None not in found
+    for groups in (found[0].groups, found[1].term_groups):
+        assert (groups.ends.buffer, groups.ends.first, groups.ends.count) == ("p2", 0, count)
+
+
+def test_groups_of_sizes_that_a_launch_gives() -> None:
+    kernel, ends = grouped_of_any_size(3), [11, 11, 50]
+    left, right = bf16(50, 40), bf16(3, 24, 40, seed=1)
+    assert render_kernel(kernel).steps == ((6, 8),)
+    (got,) = run(kernel, left, right, offsets(ends), sizes=(50, 24, 40))
+    expected = of_groups(left, right, ends)
+    torch.testing.assert_close(got.double(), expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("count", [2, 3, 6, 13])
+def test_the_loops_search_for_the_group_of_a_row(count) -> None:
+    generator = torch.Generator().manual_seed(count)
+    drawn = torch.randint(0, 50, (count - 1,), generator=generator)
+    ends = [*sorted(drawn.tolist()), 50]
+    kernel = grouped(50, 16, 16, count)
+    inputs = bf16(50, 16), bf16(count, 16, 16, seed=1), offsets(ends)
+    (got,) = reference(kernel, *inputs)
+    expected = of_groups(*inputs[:2], ends)
+    torch.testing.assert_close(got.double(), expected, rtol=1e-5, atol=1e-4)
+
+
 @pytest.mark.parametrize("kind", ["terms", "columns"])
 def test_groups_agree_with_the_loops(kind) -> None:
     made = grouped_terms if kind == "terms" else grouped_columns
@@ -116,9 +151,11 @@ def test_each_group_of_columns_has_a_matrix_of_its_own(form, ends) -> None:
 def test_groups_of_terms_are_found_by_where_they_end_alone() -> None:
     text = print_kernel(grouped_terms(64, 64, 200, 3))
     for was, other in (
-        ("le(p2[0]", "lt(p2[0]"),
-        ("p2[1]", "p2[2]"),
-        ("p2: read i32[3]", "p2: read i32[4]"),
+        ("le(masked", "lt(masked"),
+        ("lt($0, p2[i0])", "le($0, p2[i0])"),
+        ("p2[i0]", "p2[-i0 + 2]"),
+        ("p2[i0 - 1], i32(0)", "p2[i0 - 1], i32(1)"),
+        ("p2[i0 - 1]", "p2[i0]"),
         ("p2: read i32[3]", "p2: read i32[3] stride [2] offset 0"),
         ("index(i0)", "index(i1)"),
         ("bf16(0.0)", "bf16(1.0)"),
@@ -138,6 +175,20 @@ def test_descriptors_of_groups_of_terms_end_where_these_do() -> None:
     assert "[tl.maximum(behind, 1), 512]" in text
     other = grouped_terms(512, 512, 4096, 4, turned="")  # whose blocks begin anywhere in rows
     assert not any(t.described for t in tile_choices(other, TritonOptions(), chip=SMALL_CHIP))
+
+
+@pytest.mark.parametrize("form", ["by descriptors", "shared out, by descriptors"])
+def test_descriptors_read_one_group_of_matrices_that_lie_along_the_terms(form) -> None:
+    kernel, ends = grouped(200, 96, 256, 4, columns_last=True), [30, 31, 150, 200]
+    left, right = bf16(200, 256), turned(bf16(4, 256, 96, seed=1).transpose(1, 2))
+    right[1, 5, 0] = right[1, 7, 255] = float("nan")
+    assert render_kernel(kernel, tile=FORMS[form]).text.count("make_tensor_descriptor") == 2
+    (got,) = run(kernel, left, right, offsets(ends), tile=FORMS[form])
+    expected = of_groups(left, right, ends)
+    torch.testing.assert_close(got.double(), expected, rtol=1e-5, atol=1e-4, equal_nan=True)
+    assert int(got.isnan().sum()) == 2
+    other = grouped(200, 96, 264, 4, columns_last=True)  # whose last block would reach further
+    assert render_kernel(other, tile=FORMS[form]).text.count("make_tensor_descriptor") == 1
 
 
 TOKENS, WIDTH, HIDDEN, EXPERTS = 120, 32, 48, 4
@@ -211,6 +262,21 @@ FUSED = {
         lambda a, b: torch._grouped_mm(a, b.transpose(1, 2)).relu(),
         (bf16(3, 40, 48), bf16(3, 56, 48, seed=1)),
         lambda a, b: exact(a, b.transpose(1, 2)).relu(),
+    ),
+    "ends behind a first 0": (
+        lambda x, w, ends: torch._grouped_mm(x, w, ends.narrow(0, 1, 3)).relu(),
+        (bf16(104, 40), bf16(3, 40, 48, seed=1), offsets((0, 17, 17, 104))),
+        lambda x, w, ends: of_groups(x, w.transpose(1, 2), ends[1:].tolist()).relu(),
+    ),
+    "terms' ends behind a first 0": (
+        lambda x, g, ends: torch._grouped_mm(x.t(), g, ends.narrow(0, 1, 3)).relu(),
+        (bf16(104, 40), bf16(104, 48, seed=1), offsets((0, 17, 17, 95))),
+        lambda x, g, ends: of_terms(x.t(), g, ends[1:].tolist()).relu(),
+    ),
+    "many groups": (
+        lambda x, w, ends: F.silu(torch._grouped_mm(x, w, ends)),
+        (bf16(300, 32), bf16(200, 32, 16, seed=1), offsets([*range(100, 299), 300])),
+        lambda x, w, ends: F.silu(of_groups(x, w.transpose(1, 2), ends.tolist())),
     ),
     "one group of terms": (
         lambda x, g, ends: torch._grouped_mm(x.t(), g, ends) * 2,

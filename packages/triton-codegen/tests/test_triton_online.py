@@ -80,6 +80,28 @@ def test_programs_stay_where_two_long_rows_fit_in_shared_memory() -> None:
     assert turns(kernels.cross_entropy(8192, 32768), large) == 1  # reads them alone
 
 
+OPEN = """\
+kernel softmax(p0: read bf16[s0, s1], p1: write bf16[s0, s1]) sizes(s0 >= 2, s1 >= 2)
+  for i0: s0 inner r0: s1
+    inner t0 = to(p0[i0, r0], f32)
+    reduce t1 = max %t0
+    inner t2 = exp(sub(%t0, %t1))
+    reduce t3 = sum %t2
+    inner store p1[i0, r0] = to(div(%t2, %t3), bf16)
+"""
+
+
+def test_rows_that_are_read_element_by_element_are_in_small_blocks() -> None:
+    small = Tile(1, 2048, 4, False)
+    assert render_kernel(kernels.cross_entropy(8192, 50257)).tile == small
+    assert render_kernel(parse_kernel(OPEN)).tile == small
+    whole = kernels.cross_entropy(8192, 32768), kernels.cross_entropy(8192, 128256)
+    known = parse_kernel(OPEN.replace("s1 >= 2)", "s1 >= 8 step 8)"))
+    assert {render_kernel(each).tile for each in (*whole, known)} == {Tile(1, 4096, 8, False)}
+    assert render_kernel(known).steps == ((3, 8),)
+    assert render_kernel(kernels.softmax(8192, 50257, "bf16")).tile == Tile(1, 8192, 4, False)
+
+
 def test_a_sum_of_what_is_below_another_maximum_is_a_pass_of_its_own() -> None:
     kernel = parse_kernel("""\
 kernel other(p0: read f32[4, 64], p1: read f32[4, 64], p2: write f32[4])

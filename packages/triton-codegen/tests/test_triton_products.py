@@ -576,9 +576,10 @@ def test_ends_of_groups_that_make_no_sense_read_and_write_nothing_else(ends) -> 
 def test_groups_are_found_by_where_they_end_alone() -> None:
     text = print_kernel(grouped(200, 96, 72, 4))
     for was, other in (
-        ("le(p2[0]", "lt(p2[0]"),
+        ("le(p2[1]", "lt(p2[1]"),
         ("p2[1]", "p2[2]"),
-        ("p2: read i32[4]", "p2: read i32[5]"),
+        ("p2[%t0]", "p2[add(%t0, i64(1))]"),
+        ("i64(2), i64(0)", "i64(1), i64(0)"),
         ("p2: read i32[4]", "p2: read i32[4] stride [2] offset 0"),
     ):
         assert was in text

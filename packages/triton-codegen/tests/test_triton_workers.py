@@ -180,7 +180,7 @@ def test_under_the_interpreter_nothing_is_started(tmp_path: Path) -> None:
 
 
 def test_a_job_is_the_same_after_it_was_sent() -> None:
-    job = KernelJob("k", "text", (("p0", "*fp32"),), (("XBLOCK", 4),), (0,), 4, 90)
+    job = KernelJob("k", "text", (("p0", "*fp32"),), (("XBLOCK", 4),), (0,), 4, 90, ((1, 8),))
     assert KernelJob.from_json(job.to_json()) == job
 
 

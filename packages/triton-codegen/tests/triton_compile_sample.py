@@ -20,6 +20,7 @@ from triton_mixtures import gradient_kernels
 from triton_products import (
     grouped,
     grouped_columns,
+    grouped_of_any_size,
     grouped_terms,
     product,
     scaled,
@@ -140,6 +141,14 @@ FORMS: dict[str, tuple[Kernel, Tile]] = {
     "product of groups described": (
         grouped(8192, 4096, 2048, 8),
         replace(_SQUARE, programs=132, described=True),
+    ),
+    "product of groups along the terms described": (
+        grouped(8192, 4096, 2048, 8, columns_last=True),
+        replace(_WIDE, described=True),
+    ),
+    "product of groups of any size": (
+        grouped_of_any_size(16),
+        Tile(64, 128, 4, False, 3, 64),
     ),
     "product of groups of columns": (grouped_columns(4096, 8192, 2048, 8), _SQUARE),
     "product of groups of terms": (grouped_terms(1024, 4096, 8192, 8), _WIDE),

@@ -125,20 +125,45 @@ mul(to(p1[i1, r0], f32), p3[i1 // 128, r0 // 128]))
 """)
 
 
-def grouped(rows: int, columns: int, terms: int, groups: int) -> Kernel:
+def search(groups: int) -> tuple[list[str], str]:
+    """Lines that find the group of `i0` by where groups end, in `p2`; and what names it."""
+    left, lines = groups, list[str]()
+    while left > 1:
+        half, found = left // 2, f"%t{len(lines) - 1}"
+        place = f"add({found}, i64({half - 1}))" if half > 1 else found
+        end = f"p2[{place if lines else half - 1}]"
+        step = f"where(le({end}, to(index(i0), i32)), i64({half}), i64(0))"
+        lines.append(f"    outer t{len(lines)} = {f'add({found}, {step})' if lines else step}")
+        left -= half
+    return lines, f"%t{len(lines) - 1}"
+
+
+def grouped(
+    rows: int, columns: int, terms: int, groups: int, *, columns_last: bool = False
+) -> Kernel:
     """Rows in groups, each of which a matrix of its own multiplies; `p2` tells where they end."""
-    ends = [f"to(le(p2[{n}], to(index(i0), i32)), i32)" for n in range(groups - 1)]
-    count = ends[0]
-    for each in ends[1:]:
-        count = f"add({count}, {each})"
+    shape = f"{groups}, {columns}, {terms}"
+    if columns_last:
+        shape += f"] stride [{terms * columns}, 1, {columns}] offset 0"
+    lines, group = search(groups)
+    found, total = "\n".join(lines), f"t{len(lines)}"
     return parse_kernel(f"""\
-kernel grouped(p0: read bf16[{rows}, {terms}], p1: read bf16[{groups}, {columns}, {terms}], \
+kernel grouped(p0: read bf16[{rows}, {terms}], p1: read bf16[{shape}{"" if columns_last else "]"}, \
 p2: read i32[{groups}], p3: write f32[{rows}, {columns}])
   for i0: {rows}, i1: {columns} inner r0: {terms}
-    outer t0 = to({count}, i64)
-    reduce t1 = sum mul(to(p0[i0, r0], f32), to(p1[%t0, i1, r0], f32))
-    outer store p3[i0, i1] = %t1
+{found}
+    reduce {total} = sum mul(to(p0[i0, r0], f32), to(p1[{group}, i1, r0], f32))
+    outer store p3[i0, i1] = %{total}
 """)
+
+
+def grouped_of_any_size(groups: int) -> Kernel:
+    """As `grouped`, of sizes that are known when it is launched, terms in multiples of 8."""
+    text = print_kernel(grouped(999, 777, 555, groups))
+    for was, other in (("999", "s0"), ("777", "s1"), ("555", "s2")):
+        text = text.replace(was, other)
+    head, *lines = text.splitlines()
+    return parse_kernel("\n".join([f"{head} sizes(s0 >= 2, s1 >= 2, s2 >= 8 step 8)", *lines]))
 
 
 def grouped_columns(rows: int, columns: int, terms: int, groups: int) -> Kernel:
@@ -161,10 +186,10 @@ def grouped_terms(
 
     `turned` names the factors whose elements lie along their columns.
     """
-    ends = [f"to(le(p2[{n}], to(index(r0), i32)), i32)" for n in range(groups)]
-    count = ends[0]
-    for each in ends[1:]:
-        count = f"add({count}, {each})"
+    start = "masked(lt(i64(0), index(i0)), p2[i0 - 1], i32(0))"
+    is_in = "lt(to(index(r0), i32), p2[i0])"
+    if groups > 1:
+        is_in = f"logical_and(le({start}, to(index(r0), i32)), {is_in})"
 
     def given(name: str, first: int, second: int) -> str:
         stride = f"1, {first}" if name in turned else f"{second}, 1"
@@ -174,7 +199,7 @@ def grouped_terms(
 kernel grouped(p0: read {given("left", rows, terms)}, p1: read {given("right", terms, columns)}, \
 p2: read i32[{groups}], p3: write f32[{groups}, {rows}, {columns}])
   for i0: {groups}, i1: {rows}, i2: {columns} inner r0: {terms}
-      $0 = eq({count}, to(index(i0), i32))
+      $0 = {is_in}
     reduce t0 = sum mul(to(masked($0, p0[i1, r0], bf16(0.0)), f32), \
 to(masked($0, p1[r0, i2], bf16(0.0)), f32))
     outer store p3[i0, i1, i2] = %t0

@@ -76,6 +76,7 @@ from plait_utils import late_exports
 if TYPE_CHECKING:
     from plait_scheduler.grouped_products import (
         GROUPED,
+        Ends,
         Groups,
         TermGroups,
         without_groups,
@@ -91,7 +92,7 @@ else:
         __name__,
         {
             "plait_scheduler.grouped_products": (
-                *("GROUPED", "Groups", "TermGroups"),
+                *("GROUPED", "Ends", "Groups", "TermGroups"),
                 *("without_groups", "without_term_groups"),
             ),
             "plait_scheduler.pieces": (
@@ -124,6 +125,7 @@ __all__ = [
     "Decision",
     "DecisionKind",
     "Domain",
+    "Ends",
     "ExternStorage",
     "Free",
     "Groups",

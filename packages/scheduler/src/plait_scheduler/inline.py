@@ -102,7 +102,8 @@ class _Use:
         if not self.in_blocks:
             return points(domain)
         used = _atoms_of(self.load)
-        read = frozenset[Atom]().union(*map(_atoms_of, self.reader.loads))  # groups of terms aside
+        terms, loads = {*self.reader.reduced}, map(_atoms_of, self.reader.loads)
+        read = frozenset[Atom]().union(*(each for each in loads if each & terms))  # of factors
         others = points([var for var in domain if var in read - used])
         return points([var for var in domain if var in used]) * ((others + _BLOCK - 1) // _BLOCK)
 

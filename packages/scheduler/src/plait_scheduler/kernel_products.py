@@ -43,7 +43,7 @@ from plait_scheduler.convolutions import CONVOLUTION, is_of_points, obstacle_of,
 from plait_scheduler.cut_products import Padded, cut, parts_read
 from plait_scheduler.decisions import DecisionKind, DecisionLog
 from plait_scheduler.domains import Substitution, at_position, move
-from plait_scheduler.grouped_products import GROUPED, factors_of
+from plait_scheduler.grouped_products import GROUPED, Ends, ends_of, factors_of
 from plait_scheduler.grouped_products import obstacle_of as obstacle_of_groups
 from plait_scheduler.nodes import final_reads, reads_of
 from plait_scheduler.options import SchedulerOptions
@@ -280,9 +280,7 @@ class _Maker:
             along = Var("r0", self._layout(left).size[-1])
             terms = (along,)
             ranks = [len(self._layout(each).size) for each in (left, right)]
-            factors = factors_of(
-                body, ranks, place, along.expr, self._group_count(body), self._element
-            )
+            factors = factors_of(body, ranks, place, along.expr, self._ends(body), self._element)
         else:
             along = Var("r0", self._layout(left).size[-1])
             terms = (along,)
@@ -340,9 +338,13 @@ class _Maker:
         ends = body.args[2]
         return obstacle_of_groups(body, self._layout(ends) if isinstance(ends, TensorRef) else None)
 
-    def _group_count(self, body: ExternCall) -> int:
+    def _ends(self, body: ExternCall) -> Ends | None:
+        """Where the groups of a call end; None where that is told by nothing, or lies in parts."""
         ends = body.args[2]
-        return self._layout(ends).size[0].as_int() if isinstance(ends, TensorRef) else 0
+        if not isinstance(ends, TensorRef):
+            return None
+        count, layout = self._layout(ends).size[0].as_int(), self.buffers[ends.buffer].layout
+        return ends_of(ends, count, layout, self._element)
 
     def _stages(
         self,

@@ -48,6 +48,8 @@ class KernelJob:
     num_warps: int
     capability: int
     """The GPU's, such as 90."""
+    steps: tuple[tuple[int, int], ...] = ()
+    """Positions of sizes among the arguments with what these are multiples of."""
 
     def to_json(self) -> bytes:
         return json.dumps(dataclasses.asdict(self)).encode()
@@ -58,7 +60,8 @@ class KernelJob:
         facts: dict[str, Any] = json.loads(data)
         for field in ("signature", "constants"):
             facts[field] = tuple((str(name), value) for name, value in facts[field])
-        return cls(**{**facts, "aligned": tuple(facts["aligned"])})
+        steps = tuple((place, step) for place, step in facts["steps"])
+        return cls(**{**facts, "aligned": tuple(facts["aligned"]), "steps": steps})
 
 
 def compiled(job: KernelJob) -> Any:
@@ -68,12 +71,13 @@ def compiled(job: KernelJob) -> Any:
     from triton.compiler import ASTSource
 
     constants = dict(job.constants)
+    divisible = {**dict.fromkeys(job.aligned, 16), **dict(job.steps)}
     with _function(job) as function:
         source = ASTSource(
             fn=function,
             signature={**dict(job.signature), **dict.fromkeys(constants, "constexpr")},
             constexprs=constants,
-            attrs={(n,): [["tt.divisibility", 16]] for n in job.aligned},
+            attrs={(n,): [["tt.divisibility", by]] for n, by in divisible.items()},
         )
         return triton.compile(
             source,

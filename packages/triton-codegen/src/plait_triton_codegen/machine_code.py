@@ -118,6 +118,7 @@ def kernel_job(source: TritonKernelSource, target: str, aligned: Collection[int]
         tuple(sorted(aligned)),
         source.tile.num_warps,
         int(matched[1]),
+        source.steps,
     )
 
 

@@ -89,9 +89,10 @@ def _fill_groups(kernel: AnyKernel, tensors: Sequence[torch.Tensor]) -> None:
     (var,) = found.rows if found.groups is not None else found.inner
     if not var.extent.is_constant:
         raise TritonCodegenError(f"{kernel.name} has groups of an open number of rows or terms")
-    place = [param.name for param in kernel.params].index(groups.ends)
-    for number in range(groups.count):
-        tensors[place][number] = (number + 1) * var.extent.as_int() // groups.count
+    place = [param.name for param in kernel.params].index(groups.ends.buffer)
+    for number in range(groups.ends.count):
+        end = (number + 1) * var.extent.as_int() // groups.ends.count
+        tensors[place][groups.ends.first + number] = end
 
 
 class Results:

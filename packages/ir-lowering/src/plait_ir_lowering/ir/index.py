@@ -63,17 +63,19 @@ class Var(Atom):
 
 
 class Sym(Atom):
-    """A size that is known when the program runs; at least `lower`, at most `upper`."""
+    """A size that is known when the program runs; at least `lower`, at most `upper`, and a multiple
+    of `step`."""
 
-    __slots__ = ("lower", "name", "upper")
-    __match_args__: ClassVar[tuple[str, ...]] = ("name", "lower", "upper")
+    __slots__ = ("lower", "name", "step", "upper")
+    __match_args__: ClassVar[tuple[str, ...]] = ("name", "lower", "upper", "step")
     name: str
     lower: int
     upper: int | None
     """None where nothing is known."""
+    step: int
 
-    def __new__(cls, name: str, lower: int = 0, upper: int | None = None) -> Sym:
-        return cls._intern((name, lower, upper))
+    def __new__(cls, name: str, lower: int = 0, upper: int | None = None, step: int = 1) -> Sym:
+        return cls._intern((name, lower, upper, step))
 
     def _finish(self) -> None:
         object.__setattr__(self, "text", self.name)

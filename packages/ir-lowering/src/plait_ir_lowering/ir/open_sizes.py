@@ -6,6 +6,7 @@ not imported where all sizes are known.
 
 from __future__ import annotations
 
+from math import gcd, lcm
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -13,6 +14,7 @@ from plait_ir_lowering.errors import LoweringError
 from plait_ir_lowering.ir.float_sizes import ROUNDINGS, by_division
 from plait_ir_lowering.ir.index import ONE, ZERO, IndexExpr, Sym, as_index, bounds
 
+_REMAINDERS = ("Mod", "PythonMod")
 LEAST_SIZE = 2
 """Symbolic sizes are at least this: 0 and 1 behave as no other, and are numbers."""
 
@@ -90,11 +92,26 @@ def _made(expr: Any, environment: Any, known: _Known) -> IndexExpr:
 
 
 def _size(symbol: Any, environment: Any, known: _Known) -> IndexExpr:
-    """A symbol, with the bounds that the environment has noted conditions for."""
+    """A symbol, with the bounds and the step that the environment has noted conditions for."""
     found = known.symbols.get(symbol)
     if found is None:
         known.spans[symbol] = _span(symbol, environment)
-        found = known.symbols[symbol] = Sym(symbol.name, *known.spans[symbol]).expr
+        step = _step(symbol, environment)
+        found = known.symbols[symbol] = Sym(symbol.name, *known.spans[symbol], step).expr
+    return found
+
+
+def _step(symbol: Any, environment: Any) -> int:
+    """What a symbol is a multiple of by the conditions that the environment has noted, such as that
+    rows begin at multiples of 16 bytes."""
+    found = 1
+    for guard in environment.guards:
+        match guard.expr.func.__name__, guard.expr.args:
+            case "Equality", (rest, zero) if zero.is_zero and rest.func.__name__ in _REMAINDERS:
+                number, divisor = rest.args
+                factor, left = number.as_coeff_Mul()
+                if left == symbol and factor.is_Integer and divisor.is_Integer:
+                    found = lcm(found, int(divisor) // gcd(int(factor), int(divisor)))
     return found
 
 
@@ -142,7 +159,7 @@ def _index_of(expr: Any, environment: Any, known: _Known) -> IndexExpr:
             return _product([base] * exponent.constant)
         case "FloorDiv" | "CleanDiv", [numerator, denominator] if _is_positive(denominator):
             return numerator // denominator
-        case "Mod" | "PythonMod", [numerator, denominator] if _is_positive(denominator):
+        case kind, [numerator, denominator] if kind in _REMAINDERS and _is_positive(denominator):
             return numerator % denominator
         case "Max", _ if (largest := _last(operands)) is not None:
             return largest

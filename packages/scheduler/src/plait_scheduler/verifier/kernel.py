@@ -104,7 +104,8 @@ def _is_within(size: IndexExpr, limits: Sym | None) -> bool:
     low, high = bounds(size)
     if limits is None or not size.is_constant or low is None or high is None:
         return True
-    return limits.lower <= low and (limits.upper is None or high <= limits.upper)
+    within = limits.lower <= low and (limits.upper is None or high <= limits.upper)
+    return within and low % limits.step == 0
 
 
 @dataclass(slots=True)

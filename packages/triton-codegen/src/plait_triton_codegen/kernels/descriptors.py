@@ -24,6 +24,9 @@ BLOCK_BYTES = 16
 LEAST_CAPABILITY = 90
 """Of GPUs that read by descriptors."""
 _MOST = 2**31 - 1
+_WHOLE_TERMS = 256
+"""Where matrices of groups lie one behind the other along the terms, these are a multiple of that:
+so no block of terms reaches into the next group's matrix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class Matrix:
     """Whether terms, not lines, are contiguous."""
     lines_of_group: int = 0
     """Of columns that each group of rows has its own of, how many lines a group has; else 0."""
+    terms_of_group: int = 0
+    """How many terms, where lines are contiguous; `terms` are those of all groups then."""
 
     def made(self, lines: str, terms: str, behind: str | None = None) -> str:
         """A descriptor for blocks of so many lines and terms, the contiguous ones last; of the
@@ -147,13 +152,17 @@ def matrix_of(
         return None
     if group is None or not any(along_groups):
         return Matrix(param.name, start, sizes[0], sizes[1], stride, along_terms == 1)
-    # behind the terms of one group come those of the next, unless they are contiguous
+    # the matrices of all groups as one, whose longer axis is the one that is not contiguous
     (step,) = along_groups
-    below = step // stride
-    every = (group.extent.as_int() - 1) * below + sizes[0]
-    if along_terms != 1 or step % stride or every > _MOST:
+    below, is_along = step // stride, along_terms == 1
+    every = (group.extent.as_int() - 1) * below + sizes[0 if is_along else 1]
+    if step % stride or every > _MOST:
         return None
-    return Matrix(param.name, start, every, sizes[1], stride, True, below)
+    if is_along:
+        return Matrix(param.name, start, every, sizes[1], stride, True, below)
+    if sizes[1] % _WHOLE_TERMS:
+        return None
+    return Matrix(param.name, start, sizes[0], every, stride, False, 0, below)
 
 
 def _steps(offset: IndexExpr, variables: Sequence[Var]) -> tuple[int, ...] | None:

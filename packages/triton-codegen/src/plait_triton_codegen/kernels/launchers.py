@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from plait_ir_lowering import IndexExpr
+from plait_ir_lowering import IndexExpr, Sym, atoms
 from plait_scheduler import AnyKernel, Kernel
 from plait_triton_codegen.errors import UnsupportedKernelError
 from plait_triton_codegen.kernels.operations import POINTEES
@@ -23,6 +23,17 @@ def signature_of(kernel: AnyKernel, checks: int) -> tuple[tuple[str, str], ...]:
     if checks:
         found.append(("errors", "*i64"))
     return tuple(found)
+
+
+def steps_of(kernel: Kernel) -> tuple[tuple[int, int], ...]:
+    """By the positions of sizes among the arguments, what these are multiples of, where known."""
+    sizes = [var.extent for var in (*kernel.outer, *kernel.inner)]
+    for param in kernel.params:
+        sizes += [*param.layout.size, *param.layout.stride, param.layout.offset]
+    known = (each for size in sizes for each in atoms(size))
+    steps = {each.name: each.step for each in known if isinstance(each, Sym)}
+    places = enumerate(kernel.symbols, len(kernel.params))
+    return tuple((place, step) for place, name in places if (step := steps.get(name, 1)) > 1)
 
 
 def function_head(

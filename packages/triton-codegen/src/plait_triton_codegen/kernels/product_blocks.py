@@ -193,6 +193,6 @@ def product_grid(found: Product, tile: Tile) -> Iterator[tuple[IndexExpr, int]]:
     Groups of rows begin with blocks: each may have one more than its rows fill.
     """
     yield _count(found.batches), 1
-    groups = 0 if found.groups is None else found.groups.count
+    groups = 0 if found.groups is None else found.groups.ends.count
     yield _count(found.rows) + groups * tile.xblock, tile.xblock
     yield _count(found.columns), tile.rblock

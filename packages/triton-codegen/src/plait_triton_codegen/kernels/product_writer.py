@@ -28,7 +28,7 @@ from plait_ir_lowering import (
     Var,
     substitute,
 )
-from plait_scheduler import Domain, Kernel, Let, Statement, Store
+from plait_scheduler import Domain, Ends, Kernel, Let, Statement, Store
 from plait_triton_codegen.kernels.attention_scores import unconditional, varies
 from plait_triton_codegen.kernels.descriptors import Matrix, begins_well, matrix_of
 from plait_triton_codegen.kernels.literals import BYTES
@@ -244,7 +244,7 @@ class ProductWriter:
         extents = [writer.index(var.extent).text for var in (writer.flat.x, self._columns)]
         blocks = [f"tl.cdiv({extents[0]}, XBLOCK)", f"tl.cdiv({extents[1]}, RBLOCK)"]
         if found.groups is not None:
-            blocks[0] = f"({blocks[0]} + {found.groups.count})"
+            blocks[0] = f"({blocks[0]} + {found.groups.ends.count})"
         place = names["program"]
         if found.batches:
             lines += [
@@ -275,7 +275,8 @@ class ProductWriter:
         if groups is None:
             return [f"{x.name} = {row} * XBLOCK + {lanes}", *self._bound(self.finish, "x", x)]
         extent, first, behind = self.finish.index(x.extent).text, *self.edges
-        given = f"{groups.ends}, {row}, {extent}, {groups.count}, {power_of_two(groups.count)}"
+        count = groups.ends.count
+        given = f"{_ends(groups.ends)}, {row}, {extent}, {count}, {power_of_two(count)}"
         name = groups.var.name
         wide = [f"{name} = {name}{self._wide}"] if self._wide else []
         return [
@@ -292,7 +293,7 @@ class ProductWriter:
             return []
         before = len(writer.prologue)
         extent = writer.index(_terms(self.left).extent).text
-        given = f"{groups.ends}, {writer.index(groups.group).grouped()}, {extent}"
+        given = f"{_ends(groups.ends)}, {writer.index(groups.group).grouped()}, {extent}"
         parts = [*writer.prologue[before:]]
         del writer.prologue[before:]
         return [*parts, f"{', '.join(self.edges)} = device.terms_of_group({given})"]
@@ -380,9 +381,12 @@ class ProductWriter:
             line = self.edges[0]
         elif groups is not None and matrix.lines_of_group:
             line = f"{groups.var.name} * {matrix.lines_of_group} + {line}"
+        term = self.names["start"]
+        if groups is not None and matrix.terms_of_group:
+            term = f"{groups.var.name} * {matrix.terms_of_group} + {term}"
+            term = f"({term}).to(tl.int32)" if self._wide else term
         line = f"({line}).to(tl.int32)" if self._wide else line
-        start, first = self.names["start"], side.lines_first
-        return matrix.read(descriptor, line, start, lines_first=first)
+        return matrix.read(descriptor, line, term, lines_first=side.lines_first)
 
     def _block(self, writer: ValueWriter, value: Value) -> str:
         """A factor as a whole block, 0 behind the last term."""
@@ -412,6 +416,11 @@ class ProductWriter:
 
 def _axes(flat: FlatKernel) -> list[tuple[str, Var]]:
     return [("x", flat.x), *([] if flat.r is None else [("r", flat.r)])]
+
+
+def _ends(ends: Ends) -> str:
+    """Where the first group's end lies."""
+    return f"{ends.buffer} + {ends.first}" if ends.first else ends.buffer
 
 
 def _terms(side: _Side) -> Var:

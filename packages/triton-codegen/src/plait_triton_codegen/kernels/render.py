@@ -34,6 +34,7 @@ from plait_triton_codegen.kernels.launchers import (
     function_head,
     launcher_of,
     signature_of,
+    steps_of,
 )
 from plait_triton_codegen.kernels.literals import cast
 from plait_triton_codegen.kernels.loops import Loop, loops
@@ -159,6 +160,7 @@ def _of_blocks(kernel: Kernel, text: BlocksText) -> TritonKernelSource:
         text.blocks,
         text.checks,
         text.described,
+        steps_of(kernel),
     )
 
 
@@ -247,7 +249,8 @@ class _Renderer:
         blocks = tuple((var.extent, block) for var, block in self._blocks())
         launcher = launcher_of(self.kernel, blocks, self.tile, self.flat.r is not None, checks)
         texts = self._text(signature), launcher
-        return TritonKernelSource(self.kernel.name, *texts, signature, self.tile, blocks, checks)
+        made = TritonKernelSource(self.kernel.name, *texts, signature, self.tile, blocks, checks)
+        return replace(made, steps=steps_of(self.kernel))
 
     @property
     def _depth(self) -> int:

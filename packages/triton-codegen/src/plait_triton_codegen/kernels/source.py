@@ -54,6 +54,8 @@ class TritonKernelSource:
     described: tuple[str, ...] = ()
     """Arguments that are read by descriptors: they begin at multiples of 16 bytes. A kernel with
     such needs memory to make them in."""
+    steps: tuple[tuple[int, int], ...] = ()
+    """Positions of sizes among the arguments with what these are multiples of."""
 
     @property
     def constants(self) -> dict[str, int]:
