@@ -23,7 +23,7 @@ _NO_TESTS = 5
 _LONGEST = (
     *("test_triton_compile", "test_triton_compile_operations", "test_triton_compile_targets"),
     *("test_plait_distributed", "test_plait_two_gpus", "test_triton_workers"),
-    *("test_plait_gpu_warm_start", "test_triton_products"),
+    *("test_plait_gpu_warm_start", "test_triton_products", "test_triton_product_forms"),
 )
 """Files that take longest, and begin first."""
 _COUNTED = re.compile(r"(\d+) (passed|failed|error|skipped)")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from test_triton_products import (
+from triton_checks import DEVICE, load, reference, run
+from triton_product_checks import (
     FORMS,
     SMALL_CHIP,
     as_it_lies,
@@ -15,7 +16,6 @@ from test_triton_products import (
     of_groups,
     turned,
 )
-from triton_checks import DEVICE, load, reference, run
 from triton_products import (
     grouped,
     grouped_columns,

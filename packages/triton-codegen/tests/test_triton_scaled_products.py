@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from test_triton_products import (
+from triton_checks import run
+from triton_product_checks import (
     SMALL_CHIP,
     TOLERANCE,
     as_it_lies,
@@ -16,7 +17,6 @@ from test_triton_products import (
     f8,
     given,
 )
-from triton_checks import run
 from triton_products import program_of, scaled, scaled_in_blocks, schedule_of
 
 from plait_scheduler import DecisionKind, parse_kernel, print_kernel, print_program
