@@ -319,7 +319,7 @@ def _checks_of(definition: Definition) -> tuple[Value | None, tuple[Var, ...]]:
     used = {atom for expr in expressions_in(value) for atom in atoms(expr)}
     kept = [var for var in domain if var in used or (bounds(var.extent)[0] or 0) < 1]
     named = {var: Var(f"r{number}", var.extent) for number, var in enumerate(kept)}
-    moved = {var: new.expr for var, new in named.items()}
+    moved: dict[Atom, IndexExpr] = {var: new.expr for var, new in named.items()}
     renamed = rewrite(value, lambda _: None, lambda expr: substitute(expr, moved))
     return renamed, tuple(named.values())
 
