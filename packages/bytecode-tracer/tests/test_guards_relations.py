@@ -61,13 +61,53 @@ def test_relations_agree(text, n, m, rows, columns):
         assert (None if isinstance(found, tuple) else found) == expected, text
 
 
+FLOAT_LEAVES = (Leaf(argument(0, "x")), Leaf(argument(1, "y")))
+SOME_FLOATS = st.sampled_from([0.0, -0.0, 1.0, 0.9, -2.5, 3.0, 1e-320, 1e200, float("inf"), -7.0])
+FLOATS = st.recursive(
+    st.sampled_from(["{0}", "{1}", "1", "0", "(-3)", "0.5", "1e300", "0.999"]),
+    lambda inner: st.one_of(
+        st.builds("({} {} {})".format, inner, st.sampled_from(["+", "-", "*", "/", "**"]), inner),
+        st.builds("(-{})".format, inner),
+    ),
+    max_leaves=5,
+)
+FLOAT_CONDITIONS = st.recursive(
+    st.builds(
+        "({} {} {})".format, FLOATS, st.sampled_from(["<", "<=", "==", "!=", ">", ">="]), FLOATS
+    ),
+    lambda inner: st.one_of(
+        st.builds("({} {} {})".format, inner, st.sampled_from(["and", "or"]), inner),
+        st.builds("(not {})".format, inner),
+    ),
+    max_leaves=3,
+)
+
+
+@requires_native
+@settings(max_examples=300, deadline=None)
+@given(text=FLOAT_CONDITIONS, x=SOME_FLOATS | st.floats(), y=SOME_FLOATS | st.integers(-3, 9))
+def test_relations_of_floats_agree(text, x, y):
+    relation = Relation(Applied(text, FLOAT_LEAVES))
+    tree = guard_tree([Guard(None, Kind.RELATION, relation, text, "line 1")], ())
+    constants = Constants()
+    failure = first_failure(tree, (x, y), constants.objects)
+    native = guarded(NATIVE.module, tree, constants, 2, Call(None, (), None, (), 0, None))
+    expected = None if failure is None else failure.number
+    for check in (python_check(tree, constants, 2), native.check):
+        found = check(x, y)
+        assert (None if isinstance(found, tuple) else found) == expected, text
+
+
 @pytest.mark.parametrize(
     ("text", "has_program"),
     [
         *[("_s0.size(0) % 2 == 0", True), ("2 <= _s0.size(0) <= max(_s1, 3)", True)],
-        *[("not (_s1 > 3 and _s1 < 2)", True), ("_s1 / 2 > 1.5", False), ("f(_s1) > 1", False)],
-        *[("_s1 ** 2 > 3", False), (f"_s1 < {2**70}", False)],
+        *[("not (_s1 > 3 and _s1 < 2)", True), ("_s1 / 2 > 1.5", True), ("f(_s1) > 1", False)],
+        *[("1 - _c0 ** _s1 != 0", True), ("_s1 >= _c1", False), (f"_s1 < {2**70}", False)],
+        *[("_s1 // 2.0 > 1", False), ("_s0.size(0) > 1.5", False)],
+        (" + ".join(f"_s0.size({n})" for n in range(33)) + " > 3", False),
     ],
 )
-def test_conditions_over_ints_become_programs(text, has_program):
-    assert (program(text, ["_s0", "_s1"]) is not None) is has_program
+def test_conditions_over_numbers_become_programs(text, has_program):
+    found = program(text, ["_s0", "_s1"], {"_c0": 0.9, "_c1": "a text"})
+    assert (found is not None) is has_program

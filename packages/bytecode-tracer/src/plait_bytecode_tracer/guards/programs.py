@@ -1,8 +1,9 @@
-"""Relations as small programs for the native check: integers on a stack."""
+"""Relations as small programs for the native check: integers, or floats, on a stack."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from dataclasses import field
 from enum import IntEnum
 
@@ -32,6 +33,8 @@ class Op(IntEnum):
     TRUTH = 17
     MIN = 18
     MAX = 19
+    TRUEDIV = 20
+    POW = 21
 
 
 _READS = {"": 0, "size": 1, "stride": 2}
@@ -42,6 +45,13 @@ _BINARY: dict[type[ast.operator], Op] = {
     ast.FloorDiv: Op.FLOORDIV,
     ast.Mod: Op.MOD,
 }
+_OF_FLOATS: dict[type[ast.operator], Op] = {
+    ast.Add: Op.ADD,
+    ast.Sub: Op.SUB,
+    ast.Mult: Op.MUL,
+    ast.Div: Op.TRUEDIV,
+    ast.Pow: Op.POW,
+}
 _COMPARISONS: dict[type[ast.cmpop], Op] = {
     ast.Lt: Op.LT,
     ast.LtE: Op.LE,
@@ -51,8 +61,10 @@ _COMPARISONS: dict[type[ast.cmpop], Op] = {
     ast.GtE: Op.GE,
 }
 _EXTREMES = {"min": Op.MIN, "max": Op.MAX}
-_DEEPEST = 32
+_DEEPEST = _MOST_LEAVES = 32
 _BOUND = 1 << 62
+_EXACT = 1 << 53
+"""Up to here floats are exact."""
 
 
 class _Foreign(Exception):
@@ -65,6 +77,8 @@ class _Writer:
     """The positions of the values that are read."""
     steps: list[tuple[int, int]] = field(default_factory=list)
     leaves: list[tuple[int, int, int]] = field(default_factory=list)
+    constants: list[float] = field(default_factory=list)
+    """Floats that CONSTANT is followed by the places of; without floats, by the number itself."""
     depth: int = 0
     deepest: int = 0
 
@@ -134,18 +148,62 @@ class _Writer:
         self.emit(Op.LEAF, self.leaves.index(entry))
 
 
-Program = tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, int, int], ...]]
-"""Instructions, their operands, and for each number read: which value, how, and dimension."""
+@dataclass(slots=True)
+class _FloatWriter(_Writer):
+    """Of conditions over floats and numbers that are exact as such."""
+
+    known: Mapping[str, object] = field(default_factory=dict)
+    """The objects that names stand for."""
+
+    def number(self, node: ast.expr) -> None:
+        match node:
+            case ast.Constant(value=value):
+                self.constant(value)
+            case ast.Name(id=name) if name in self.names:
+                self.leaf(name, "", 0)
+            case ast.Name(id=name):
+                self.constant(self.known.get(name))
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OF_FLOATS:
+                self.number(left)
+                self.number(right)
+                self.emit(_OF_FLOATS[type(op)], takes=2)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                self.number(operand)
+                self.emit(Op.NEG, takes=1)
+            case _:
+                raise _Foreign
+
+    def constant(self, value: object) -> None:
+        if type(value) is not float and not (type(value) is int and abs(value) < _EXACT):
+            raise _Foreign
+        self.emit(Op.CONSTANT, len(self.constants))
+        self.constants.append(float(value))
 
 
-def program(code: str, names: list[str]) -> Program | None:
-    """The program of a condition over the values of these names; None where there is none."""
-    writer = _Writer({name: place for place, name in enumerate(names)})
-    try:
-        writer.truth(ast.parse(code, mode="eval").body)
-    except _Foreign:
-        return None
-    if writer.deepest > _DEEPEST:
-        return None
-    steps = writer.steps
-    return tuple(op for op, _ in steps), tuple(n for _, n in steps), tuple(writer.leaves)
+Program = tuple[
+    tuple[int, ...], tuple[int, ...], tuple[tuple[int, int, int], ...], tuple[float, ...]
+]
+"""Instructions, their operands, for each number read which value, how, and dimension, and
+constants: where there are such, all numbers are floats."""
+
+
+def program(code: str, names: list[str], known: Mapping[str, object]) -> Program | None:
+    """The program of a condition over the values of these names; None where there is none.
+
+    Args:
+        code: an expression of Python.
+        names: of the values, in their order.
+        known: the objects that other names stand for.
+    """
+    places = {name: place for place, name in enumerate(names)}
+    tree = ast.parse(code, mode="eval").body
+    for writer in (_Writer(places), _FloatWriter(places, known=known)):
+        try:
+            writer.truth(tree)
+        except _Foreign:
+            continue
+        if writer.deepest > _DEEPEST or len(writer.leaves) > _MOST_LEAVES:
+            return None
+        ops, operands = zip(*writer.steps, strict=True)
+        return ops, operands, tuple(writer.leaves), tuple(writer.constants)
+    return None

@@ -286,7 +286,7 @@ class _Flat:
         code = relation.code(lambda source: names[source.code], constants.name)
         space = dict(constants.objects)
         made: object = eval(f"lambda {', '.join(names.values())}: {code}", space)
-        return program(code, list(names.values())), made
+        return program(code, list(names.values()), space), made
 
     def _python(self, expression: str) -> object:
         """A function of a value and the call's arguments."""

@@ -1,5 +1,6 @@
-/* Relations of sizes and ints: small programs over int64 (see programs.py). Whatever does not
- * fit, such as an overflow or a division by zero, is left to the condition in Python. */
+/* Relations of sizes and ints, or of floats: small programs over int64 or double (see
+ * programs.py). Whatever does not fit, such as an overflow or a division by zero, is left to the
+ * condition in Python. */
 
 enum Op {
     OP_CONSTANT,
@@ -21,7 +22,9 @@ enum Op {
     OP_NOT,
     OP_TRUTH,
     OP_MIN,
-    OP_MAX
+    OP_MAX,
+    OP_TRUEDIV,
+    OP_POW
 };
 
 enum { LEAF_VALUE, LEAF_SIZE, LEAF_STRIDE, DEEPEST = 32, MOST_LEAVES = 32 };
@@ -152,9 +155,78 @@ static int run_program(Check *check, Guard *guard)
     return top[-1] != 0;
 }
 
+/* 1 where `one` could become the result of an instruction with two operands. */
+static int combine_floats(int op, double *one, double other)
+{
+    switch (op) {
+    case OP_ADD:
+        return (*one += other), 1;
+    case OP_SUB:
+        return (*one -= other), 1;
+    case OP_MUL:
+        return (*one *= other), 1;
+    case OP_TRUEDIV:
+        return other != 0 ? (*one /= other), 1 : 0;
+    case OP_POW: /* elsewhere Python has results and errors of its own */
+        if (!(*one > 0 && isfinite(*one) && isfinite(other)))
+            return 0;
+        return (*one = pow(*one, other)), isfinite(*one);
+    case OP_LT:
+        return (*one = *one < other), 1;
+    case OP_LE:
+        return (*one = *one <= other), 1;
+    case OP_EQ:
+        return (*one = *one == other), 1;
+    case OP_NE:
+        return (*one = *one != other), 1;
+    case OP_GT:
+        return (*one = *one > other), 1;
+    case OP_GE:
+        return (*one = *one >= other), 1;
+    case OP_AND:
+        return (*one = *one && other), 1;
+    case OP_OR:
+        return (*one = *one || other), 1;
+    }
+    return 0;
+}
+
+/* As run_program, of floats. */
+static int run_floats(Check *check, Guard *guard)
+{
+    Program *program = guard->program;
+    double leaves[MOST_LEAVES], stack[DEEPEST + 1], *top = stack;
+    for (Py_ssize_t n = 0; n < program->leaf_count; n++) {
+        PyObject *value = check->held[guard->slots[program->leaves[n].place]];
+        if (value == NULL || !PyFloat_CheckExact(value))
+            return -1;
+        leaves[n] = PyFloat_AS_DOUBLE(value);
+    }
+    for (Py_ssize_t n = 0; n < program->count; n++) {
+        int op = (int)program->ops[n];
+        if (op == OP_CONSTANT)
+            *top++ = program->constants[program->operands[n]];
+        else if (op == OP_LEAF)
+            *top++ = leaves[program->operands[n]];
+        else if (op == OP_NEG)
+            top[-1] = -top[-1];
+        else if (op == OP_NOT)
+            top[-1] = !top[-1];
+        else if (op == OP_TRUTH)
+            top[-1] = top[-1] != 0;
+        else {
+            top--;
+            if (!combine_floats(op, &top[-1], top[0]))
+                return -1;
+        }
+    }
+    return top[-1] != 0;
+}
+
 static int check_relation(Check *check, Guard *guard)
 {
-    int held = run_program(check, guard);
+    int of_floats = guard->program != NULL && guard->program->constants != NULL;
+    int held = of_floats ? run_floats(check, guard) : run_program(check, guard);
     if (held >= 0)
         return held;
     PyObject *small[17], **given = small;
@@ -172,7 +244,7 @@ static int check_relation(Check *check, Guard *guard)
     return held;
 }
 
-/* relation: (instructions, operands, numbers to read). */
+/* relation: (instructions, operands, numbers to read, floats). */
 static Program *build_program(PyObject *spec)
 {
     Program *made = array(1, sizeof(Program));
@@ -187,6 +259,11 @@ static Program *build_program(PyObject *spec)
         PyObject *leaf = PyTuple_GET_ITEM(leaves, n);
         made->leaves[n] = (Leaf){number(leaf, 0), (int)number(leaf, 1), (int)number(leaf, 2)};
     }
+    PyObject *constants = PyTuple_GET_ITEM(spec, 3);
+    if (PyTuple_GET_SIZE(constants))
+        made->constants = array(PyTuple_GET_SIZE(constants), sizeof(double));
+    for (Py_ssize_t n = 0; made->constants && n < PyTuple_GET_SIZE(constants); n++)
+        made->constants[n] = PyFloat_AS_DOUBLE(PyTuple_GET_ITEM(constants, n));
     return made;
 }
 
@@ -196,6 +273,7 @@ static void free_program(Program *program)
         PyMem_Free(program->ops);
         PyMem_Free(program->operands);
         PyMem_Free(program->leaves);
+        PyMem_Free(program->constants);
     }
     PyMem_Free(program);
 }

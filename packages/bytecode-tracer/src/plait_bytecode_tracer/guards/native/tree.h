@@ -106,6 +106,7 @@ typedef struct {
     Py_ssize_t count;
     Leaf *leaves;
     Py_ssize_t leaf_count;
+    double *constants; /* NULL: all numbers are ints */
 } Program;
 
 typedef struct {
