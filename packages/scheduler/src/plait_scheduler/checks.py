@@ -134,7 +134,7 @@ def raises(definition: Definition) -> bool:
     body = definition.body
     if isinstance(body, ExternCall):
         integers = not any(buffer.dtype.is_float for buffer in definition.buffers)
-        return may_raise_for_data(body.op, integers=integers)
+        return may_raise_for_data(body.op, divides_integers=integers)
     if isinstance(body, Pointwise | Reduction | Scan | Sort):
         return _may_raise(body.value)
     return isinstance(body, Scatter) and any(map(_may_raise, body.roots))
@@ -319,7 +319,7 @@ def _checks_of(definition: Definition) -> tuple[Value | None, tuple[Var, ...]]:
     used = {atom for expr in expressions_in(value) for atom in atoms(expr)}
     kept = [var for var in domain if var in used or (bounds(var.extent)[0] or 0) < 1]
     named = {var: Var(f"r{number}", var.extent) for number, var in enumerate(kept)}
-    moved = {var: new.expr for var, new in named.items()}
+    moved: dict[Atom, IndexExpr] = {var: new.expr for var, new in named.items()}
     renamed = rewrite(value, lambda _: None, lambda expr: substitute(expr, moved))
     return renamed, tuple(named.values())
 
