@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from plait.circumstances import circumstances, names_of, own_files_changed
 from plait.differences import differences, program_difference
 from plait.record import CompiledGraph, HostCode, Outcome, Runner
+from plait.run_failures import RunFailures
 from plait_bytecode_tracer.stored import DiffersError, Kept, NotStoredError
 from plait_utils import (
     CacheError,
@@ -31,6 +32,7 @@ from plait_utils import (
     stable_hash,
 )
 from plait_utils.background import start_in_background
+from plait_utils.forks import new_lock
 from plait_utils.quiet import wait_until_quiet
 
 if TYPE_CHECKING:
@@ -86,8 +88,8 @@ class _Slot:
         self._number = number
         self._entry = entry
         self._program = program
-        self._lock = threading.Lock()
-        self._order = threading.Lock()
+        self._lock = new_lock()
+        self._order = new_lock()
         self._is_due = False
 
     def add(self, ready: Ready, code: HostCode) -> None:
@@ -150,7 +152,7 @@ class WarmStart:
         self.notices: list[str] = []
         """What a report tells: what came from the cache, and why other things did not."""
         self._compiler = compiler
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._begun: _Begun | None = None
         self._waiting: _Begun | None = None
         """What was captured last whose graph is compiled when it is called."""
@@ -350,6 +352,13 @@ class WarmStart:
         captured = entry.capture.graph_module
         toolchain = find_toolchain(self._compiler.request.options.cpp_options())
         loaded: list[str] = []
+        failures: dict[str, RunFailures] = {}
+
+        def name_of(number: int) -> str:
+            return name if number == 0 else f"{name}.backward{f'-{number}' * (number > 1)}"
+
+        def failures_of(library: str) -> RunFailures:
+            return failures.setdefault(library, RunFailures(name_of(loaded.index(library))))
 
         def load(library: str) -> Runner:
             run = load_library(library, toolchain, cache)
@@ -365,7 +374,7 @@ class WarmStart:
         late = partial(self._compiler.late, name)
         try:
             with profile.phase("load"):
-                run = restored_program(program, name, load, late, note)
+                run = restored_program(program, name, load, late, note, failures_of)
         except DiffersError as error:
             self._tell(f"a stored entry is of no use: {error}")
             return None
@@ -377,9 +386,13 @@ class WarmStart:
         for number, library in enumerate(loaded):
             source = (cache.get(_source_key(library)) or b"").decode(errors="replace")
             code = code_of(library, source)
-            own = name if number == 0 else f"{name}.backward{f'-{number}' * (number > 1)}"
+            told = failures.get(library)
             self._compiler.keep_restored(
-                CompiledGraph(own, captured, Outcome.COMPILED, profile, run, code=code)
+                CompiledGraph(
+                    *(name_of(number), captured, Outcome.COMPILED, profile, run),
+                    code=code,
+                    failures=told,
+                )
             )
         self._tell(
             f"{name} was restored from the cache: nothing was traced for it "

@@ -18,6 +18,7 @@ from plait.run_failures import RunFailures
 from plait_bytecode_tracer.stored import DiffersError, NotRepeatedError, NotStoredError
 from plait_utils import DiskCache, get_logger
 from plait_utils.device_errors import HalfWrittenError
+from plait_utils.forks import new_lock
 
 if TYPE_CHECKING:
     import torch
@@ -79,7 +80,7 @@ class StoredProgram:
         """The code of each library, by its key."""
         self._record = record
         self._served = served
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._parts: list[dict[str, Any]] = []
         self._graphs: str | None = None
         """The graphs as text, within which nobody looks who does not need them."""
@@ -214,6 +215,7 @@ def restored_program(
     load: Load,
     late: Callable[[], LateCompiler],
     note: Callable[[Ready, HostCode], None],
+    failures: Callable[[str], RunFailures] = RunFailures,
 ) -> Runner:
     """What runs the graph that was stored as data.
 
@@ -226,11 +228,13 @@ def restored_program(
         load: loads libraries.
         late: makes what compiles backwards that are not stored.
         note: is told of these.
+        failures: makes what is told where a part of a backward fails, by the key of its library;
+            its operators are called in its place then, and give the same gradients.
 
     Raises:
         DiffersError: a library is not there.
     """
-    made = _restored(data, name, load, late, note)
+    made = _restored(data, name, load, late, note, failures)
     if "served" not in data:
         return made
     from plait.warm_sizes import serving
@@ -244,13 +248,14 @@ def _restored(
     load: Load,
     late: Callable[[], LateCompiler],
     note: Callable[[Ready, HostCode], None],
+    failures: Callable[[str], RunFailures],
 ) -> Runner:
     _load_operators(data["operators"])
     direct = load(data["library"])
     program = watched(_drawing(direct) if data["draws"] else direct)
     written = dict(data.get("written", ()))
     if "plan" in data:
-        return _once_at_most(_training(data, name, program, written, load, late, note))
+        return _once_at_most(_training(data, name, program, written, load, late, note, failures))
     if "around" not in data and not data["draws"]:
         return direct
     if "around" not in data:
@@ -324,6 +329,7 @@ def _training(
     load: Load,
     late: Callable[[], LateCompiler],
     note: Callable[[Ready, HostCode], None],
+    failures: Callable[[str], RunFailures],
 ) -> Runner:
     from plait_fx_passes import read_graphs, read_plan, run_plan
 
@@ -348,7 +354,7 @@ def _training(
     def eager(*arguments: torch.Tensor) -> object:
         raise ProgramError("it runs as it is captured here")  # as the call does that is traced
 
-    parts = [_part(each, plan, graphs, f"{name}.backward", load) for each in data["parts"]]
+    parts = [_part(each, plan, graphs, failures, load) for each in data["parts"]]
     return run_plan(
         plan,
         graphs,
@@ -366,7 +372,7 @@ def _part(
     found: Mapping[str, Any],
     plan: TrainingPlan,
     graphs: Callable[[], Graphs],
-    name: str,
+    told: Callable[[str], RunFailures],
     load: Load,
 ) -> Ready | None:
     """A part of the backward; None where its library is not there, and it is compiled again."""
@@ -380,7 +386,8 @@ def _part(
     except (DiffersError, ImportError):
         return None
     direct = copying(program, overwrites)
-    failures = RunFailures(name)
+    failures = told(found["library"])
+    name = failures.name
 
     def run(*values: torch.Tensor) -> Any:
         try:
