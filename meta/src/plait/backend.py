@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import re
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -24,6 +23,7 @@ from plait.replay import at_user_lines
 from plait.stages import Stages, StageStopped
 from plait_utils import Profile, dump_folder, get_logger, shown
 from plait_utils.checks import CheckFailedError
+from plait_utils.forks import new_lock
 
 if TYPE_CHECKING:
     import torch
@@ -43,7 +43,7 @@ _KEPT_AS_TEXT = ("dumping",)
 
 _warned: set[str] = set()
 _dumped: Counter[str] = Counter()
-_dump_lock = threading.Lock()
+_dump_lock = new_lock()
 
 
 def reset_warnings() -> None:
@@ -70,7 +70,7 @@ class GraphCompiler:
         self._graphs: list[CompiledGraph] = []
         self._meanwhile: list[Meanwhile] = []
         self._started = 0
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self.warm: WarmStart | None = None
         """What keeps specialisations for other processes, where that was asked for."""
 

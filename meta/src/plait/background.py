@@ -14,7 +14,6 @@ or have sizes that depend on it; and whatever is traced under a dispatch mode.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from plait.record import Runner
 from plait.replay import at_user_lines
 from plait_utils import get_logger, postponed_collections
 from plait_utils.checks import CheckFailedError
+from plait_utils.forks import new_lock
 from plait_utils.turns import Task
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Meanwhile:
         self.calls = 0
         self.state = "waits"
         """ "waits", "compiling", "ready" or "failed"."""
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def count(self) -> None:
         """Note a call that ran eagerly."""
@@ -110,17 +110,25 @@ class Work:
         self._modes = modes
         self._budget = budget
         self._raises: Exception | None = None
-        self._task = Task(self._run, forked)
+        self._forked = forked
+        self._task = Task(self._run, self._begin_anew)
 
     @property
     def has_ended(self) -> bool:
         """Whether nothing more is to be waited for."""
-        return self._task.has_ended
+        return self.made is not None or self._compile is None or self._task.has_ended
+
+    def _begin_anew(self) -> None:
+        """In a forked child, where the parent's thread was at it."""
+        if self._forked is not None:
+            self._forked()
+        if self._compile is not None:
+            self.meanwhile.state = "waits" if self.made is None else "ready"
 
     def asked(self) -> Any:
         """What was made, if it is there; None: do without. Raises what the user asked to be told of
         by exceptions."""
-        if self.made is None and not self._task.has_ended:
+        if not self.has_ended:
             self._task.start()
             seconds = self._budget.left()
             if seconds > 0:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+from plait_utils.forks import new_lock
 from plait_utils.interrupts import limited_by
 
 
@@ -35,7 +36,7 @@ class Budget:
         self._seconds = seconds
         self._traced = traced
         self._spent = 0.0
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._begun = threading.local()
 
     def left(self) -> float:

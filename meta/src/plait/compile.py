@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import types
 import weakref
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from plait.codegen import Target
 from plait.errors import OptionError
 from plait.options import CompileRequest, check_arguments
 from plait_utils import postponed_collections
+from plait_utils.forks import new_lock
 
 if TYPE_CHECKING:
     from plait.backend import GraphCompiler
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _compiled: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
-_lock = threading.Lock()
+_lock = new_lock()
 
 
 @overload

@@ -10,9 +10,10 @@ Integers that are read from tensors are given to the parts of a graph in the sam
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+
+from plait_utils.forks import new_lock
 
 if TYPE_CHECKING:
     import torch
@@ -58,7 +59,7 @@ class OpenIntegers:
         self._most = _most(captured)
         self._least = {place: _least(placeholders[place]) for place in places}
         self._of_constants = of_constants
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._runs = {tuple(places): of_sizes(_with_sizes(captured, places))}
         """What runs the graph, by the places of the integers that are open."""
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from plait_utils.background import endings, start_in_background
+from plait_utils.forks import new_lock
 
 _AFTER_SECONDS = 2.0
 _EVERY_SECONDS = 0.1
@@ -53,7 +53,7 @@ class _Terminal:
     """Shows the compilation that began first, of those that are under way."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._running: list[Progress] = []
         self._is_watched = False
 
@@ -91,7 +91,7 @@ class _Terminal:
 
     def forget(self) -> None:
         """In a forked child, which has none of its parent's threads."""
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._running = []
         self._is_watched = False
 

@@ -14,7 +14,6 @@ gradients. Programs for training are not timed.
 from __future__ import annotations
 
 import statistics
-import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from plait.record import Runner
 from plait.replay import at_user_lines, is_foreign
 from plait_utils import get_logger
+from plait_utils.forks import new_lock
 
 if TYPE_CHECKING:
     from torch import fx
@@ -96,7 +96,7 @@ class Racing:
         self._clock = clock
         self._chosen: Runner | None = None
         self._is_warm = False
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def __call__(self, *inputs: Any) -> Any:
         chosen = self._chosen

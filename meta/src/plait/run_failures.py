@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-
 from plait_utils import get_logger
+from plait_utils.forks import new_lock
 
 _NO_MEMORY = "can't allocate memory"
 """What torch's RuntimeError of an allocation on the CPU says."""
@@ -26,7 +25,7 @@ class RunFailures:
         self.reason: str | None = None
         """What the last of them was told."""
         self._told: set[str] = set()
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def __str__(self) -> str:
         told = []

@@ -9,7 +9,6 @@ given to it, unless what it does depends on them.
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,6 +19,7 @@ from plait.replay import at_user_lines
 from plait.symbolic import Fits, FixedSizesError, open_sizes
 from plait_utils import dataclass, get_logger, postponed_collections
 from plait_utils.checks import CheckFailedError
+from plait_utils.forks import new_lock
 
 if TYPE_CHECKING:
     from torch import fx
@@ -98,8 +98,8 @@ class ByShape:
         self._works: dict[Key, Work] = {}
         """What the thread compiles, or has compiled, by what it is for."""
         self._eager = at_user_lines(captured)
-        self._lock = threading.Lock()
-        self._works_lock = threading.Lock()
+        self._lock = new_lock()
+        self._works_lock = new_lock()
         nodes = list(enumerate(captured.graph.find_nodes(op="placeholder")))
         self._tensors = tuple(n for n, node in nodes if _is_tensor(node))
         self._sized = tuple(n for n in self._tensors if _has_symbolic_sizes(nodes[n][1]))
@@ -225,7 +225,7 @@ class ByShape:
 
     def _forget_threads(self) -> None:
         """In a forked child, where the parent's thread was compiling."""
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def _has_small_sizes(self, inputs: Sequence[Any]) -> bool:
         """Whether a size is 0 or 1, as others may be for which sizes can be left open."""

@@ -40,6 +40,7 @@ from plait_bytecode_tracer.surroundings import (
 from plait_bytecode_tracer.watching import line_watcher
 from plait_utils import Profile, get_logger, postponed_collections
 from plait_utils.checks import CheckFailedError
+from plait_utils.forks import new_reentrant_lock
 from plait_utils.interrupts import without_interrupts
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class CompiledFunction:
         self.limits = Limits(self._settings.recompile_limit)
         self._under_modes: CompiledFunction | None = None
         """Calls it where torch function modes are active; those are put aside meanwhile."""
-        self._lock = threading.RLock()
+        self._lock = new_reentrant_lock()
         self._compiling = threading.local()
         self._take_code()
         functools.update_wrapper(self, function)

@@ -22,6 +22,7 @@ from plait_bytecode_tracer.guards.native import NATIVE
 from plait_bytecode_tracer.outside.draws import MovedNumbers
 from plait_bytecode_tracer.tensors.random_ops import OPERATORS
 from plait_utils import dataclass
+from plait_utils.forks import new_reentrant_lock
 
 _RANDOM = (
     *("rand", "normal", "dropout", "bernoulli", "multinomial", "poisson", "rrelu", "seed"),
@@ -103,7 +104,7 @@ class Clock:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a signal's handler may come in between
+        self._lock = new_reentrant_lock()  # a signal's handler may come in between
         self._times: dict[int, int] = {}
         """By the generators' ids; one that is new at an old place is at worst not taken back."""
         self.now = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -39,6 +39,7 @@ from plait_scheduler import (
     separated,
 )
 from plait_utils import CacheError, DiskCache, Profile, dataclass, stable_hash, warn_once
+from plait_utils.cached import cached_property
 
 if TYPE_CHECKING:
     from plait_cpp_codegen.tuning import Tuned

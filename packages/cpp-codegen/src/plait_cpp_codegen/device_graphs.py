@@ -5,7 +5,6 @@ The recordings themselves are made and kept by the native runtime (`native/graph
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from enum import IntEnum
@@ -27,8 +26,9 @@ from plait_scheduler import (
     Return,
 )
 from plait_utils import warn_once
+from plait_utils.forks import new_lock
 
-_lock = threading.Lock()
+_lock = new_lock()
 _pools: dict[tuple[int, int], RecordingPool] = {}
 """By device, and by the stream that recordings run on. They stay: torch keeps a workspace of cuBLAS
 for each stream, which lies in the pool in which it was first asked for."""
@@ -93,7 +93,7 @@ class RecordingPool:
 
     def __init__(self, device: int, new_stream: Callable[[], int]) -> None:
         self._device = device
-        self._turn = threading.Lock()
+        self._turn = new_lock()
         self._within = ExitStack()
         with torch.cuda.device(device):
             self._pool = torch.cuda.MemPool()

@@ -20,6 +20,7 @@ from plait_cpp_codegen.toolchain import Toolchain, find_toolchain
 from plait_utils import DiskCache, stable_hash
 from plait_utils.background import start_in_background
 from plait_utils.device_errors import EARLIER, DeviceFailedError, HalfWrittenError
+from plait_utils.forks import new_lock
 
 _NAME = "plait_native_runtime"
 _COMMON = "abi.h", "python.h", "allocator.h", "external.h"
@@ -31,7 +32,7 @@ _PARTS = {
 _DRIVER = "libcuda.so.1"
 ERRORS = torch.OutOfMemoryError, DeviceFailedError, HalfWrittenError, EARLIER
 """What the runtime raises, and says where an error may be another kernel's."""
-_lock = threading.Lock()
+_lock = new_lock()
 _loaded: dict[str, Runtime] = {}
 _preparing: dict[bool, threading.Thread | None] = {}
 """The threads that `prepare` has started, for CPUs and for GPUs; None where none could be."""
@@ -112,7 +113,7 @@ def _prepare(options: CppOptions, cache: DiskCache, *, gpu: bool) -> None:
 def _forget_threads() -> None:
     """In a forked child, which has none of its parent's threads: no lock is held by one."""
     global _lock, _preparing
-    _lock, _preparing = threading.Lock(), {}
+    _lock, _preparing = new_lock(), {}
 
 
 os.register_at_fork(after_in_child=_forget_threads)

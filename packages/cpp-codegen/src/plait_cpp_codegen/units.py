@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cached_property
 
 from plait_cpp_codegen.native_text import native_text
 from plait_utils import dataclass, usable_processors
+from plait_utils.cached import cached_property
 
 _UNIT = 6_000
 """Characters of functions that are worth a unit of their own: 30 milliseconds of g++."""

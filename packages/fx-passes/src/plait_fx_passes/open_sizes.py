@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
@@ -18,6 +17,7 @@ from torch.utils._pytree import tree_map_only
 
 from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.errors import AtenTraceError
+from plait_utils.forks import new_lock
 
 T = TypeVar("T")
 
@@ -267,7 +267,7 @@ class AtSizes:
 
     def __init__(self, graph: AtenGraph) -> None:
         self._graph = graph
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._modules: dict[tuple[int, ...], fx.GraphModule] = {}
         found = {symbol for node in graph.graph.nodes for symbol in _symbols_of(node)}
         self._symbols = tuple(sorted(found, key=str))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from plait_utils import warn_once
+from plait_utils.forks import new_lock
 
 
 class UnalignedCalls:
@@ -18,7 +18,7 @@ class UnalignedCalls:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self.count = 0
         """How many there were."""
 

@@ -11,19 +11,19 @@ import atexit
 import contextlib
 import os
 import shutil
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from plait_utils import cache_files
 from plait_utils.cache_files import StorageError
 from plait_utils.errors import PlaitError
+from plait_utils.forks import new_lock
 from plait_utils.log import warn_once
 from plait_utils.paths import lacks_home, user_folder
 
 _MOST_BYTES = 2 << 30
 _fallbacks: dict[Path, tuple[Path, int]] = {}
-_fallbacks_lock = threading.Lock()
+_fallbacks_lock = new_lock()
 
 
 class CacheError(PlaitError):
@@ -203,7 +203,7 @@ class _Upkeep:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._sizes: dict[Path, int] = {}
 
     def is_due(self, folder: Path, stored: int, max_bytes: int) -> bool:

@@ -1,18 +1,21 @@
-"""Processes that fork while a thread beside the program imports a module.
+"""Processes that fork while a thread beside the program is at work.
 
-Python locks each module that is imported, and the lock of one whose thread is not in the child is
-never given back there: whoever imports that module in the child waits for good. So a fork waits
-until no thread of `plait_utils.background` is at it; what the program's own threads import is the
-program's concern.
+That thread is not in the child, and what it holds is never given back there: who waits for it in
+the child waits for good. Locks of plait's own are made here, and are free in a child. Those of
+modules are Python's, which locks each module that is imported: a fork waits until no thread of
+`plait_utils.background` is at that; what the program's own threads import is the program's concern.
+It waits, too, while a process is started.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import threading
 import time
-from collections.abc import Callable, Collection
+import weakref
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 _SECONDS = 20.0
@@ -78,3 +81,48 @@ def _imports(threads: Collection[int | None]) -> bool:
     blocked = getattr(bootstrap, "_blocking_on", {})  # before Python 3.12 a dict
     owners = {getattr(lock, "owner", None) for lock in locks} - {None}
     return any(thread in owners or blocked.get(thread) for thread in threads)
+
+
+# Locks.
+
+_LOCKS: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def new_lock() -> threading.Lock:
+    """A lock that nobody holds in a forked child, whatever thread of the parent's did."""
+    made = threading.Lock()
+    _LOCKS.add(made)
+    return made
+
+
+def new_reentrant_lock() -> Any:
+    """The same as an `RLock`; in the child of a fork that its thread made, that holds it on."""
+    made = threading.RLock()
+    _LOCKS.add(made)
+    return made
+
+
+def _free_locks() -> None:
+    for lock in [*_LOCKS]:
+        is_own = getattr(lock, "_is_owned", None)
+        if is_own is None or not is_own():
+            lock._at_fork_reinit()
+
+
+os.register_at_fork(after_in_child=_free_locks)
+
+
+# Processes.
+
+_starting = threading.RLock()
+os.register_at_fork(
+    before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_starting.release
+)
+
+
+@contextlib.contextmanager
+def starting_process() -> Iterator[None]:
+    """Around `subprocess.Popen`, which waits until the end of a pipe is closed that it has made: a
+    child that another thread forks meanwhile has that end, too, and keeps it open."""
+    with _starting:
+        yield

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from plait_utils.forks import new_lock
 
 _NEVER = 1_000_000_000
 """Collections of the middle generation before a full one: more than there ever are."""
@@ -33,7 +34,7 @@ class _Postponed:
     """How many threads put collections off, and what the threshold was before the first."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = new_lock()
         self.depth = 0
         self.before: Threshold = (0, 0, 0)
         self.meanwhile: Threshold = (0, 0, 0)

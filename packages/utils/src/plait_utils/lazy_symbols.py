@@ -12,10 +12,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
+
+from plait_utils.forks import new_lock
 
 _NAME = "torch.fx.experimental.symbolic_shapes"
 
@@ -152,7 +153,7 @@ class _StandIn(ModuleType):
 
 _QUIET = frozenset({"__path__", "__wrapped__", "__warningregistry__"})
 """What is asked of every module by those that look at all of them."""
-_removing = threading.Lock()
+_removing = new_lock()
 
 
 def _real() -> ModuleType:

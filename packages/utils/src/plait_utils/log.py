@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
+
+from plait_utils.forks import new_lock
 
 ROOT = "plait"
 LEVELS = ("debug", "info", "warning", "error", "critical")
 
 _configured: set[str] = set()
 _warned: set[tuple[str, str]] = set()
-_lock = threading.Lock()
+_lock = new_lock()
 
 
 def get_logger(stage: str) -> logging.Logger:

@@ -17,12 +17,13 @@ neighbouring positions.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from plait_utils.forks import new_lock
 
 MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
 """Of a round."""
@@ -49,7 +50,7 @@ _library.define(
     "uniform(Tensor state, SymInt[] size, SymInt start, int threads, int vector, ScalarType dtype)"
     " -> Tensor"
 )
-_taking = threading.Lock()
+_taking = new_lock()
 
 
 def philox(key: Tensor, counter: Tensor, subsequence: Tensor, lane: Tensor | int) -> Tensor:

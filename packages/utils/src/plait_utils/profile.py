@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from plait_utils.forks import new_lock
+
 
 class Profile:
     """Seconds by phase and named counts of one compilation.
@@ -17,7 +19,7 @@ class Profile:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._seconds: dict[str, float] = {}
         self._counters: dict[str, int] = {}
         self._open = threading.local()

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
-import threading
 import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch._guards
 
+from plait_utils.forks import new_lock
+
 if TYPE_CHECKING:
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 _VALIDATOR = "torch.fx.experimental.validator"
-_lock = threading.Lock()
+_lock = new_lock()
 _made: list[type[ShapeEnv]] = []
 
 

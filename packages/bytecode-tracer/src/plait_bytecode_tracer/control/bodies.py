@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import fx
+
+from plait_utils.forks import new_lock
 
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 """What makes a function of a graph, given inputs like those that it will be called with."""
@@ -39,7 +40,7 @@ class Body:
         self.is_fixed = not any(map(_is_symbolic, (*self.inputs, *self.results)))
         """Whether all sizes are known."""
         self._run: Callable[..., Any] | None = None
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def fake(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
         """The results for fake inputs."""

@@ -9,7 +9,6 @@ operator of a user's. What runs is :meth:`Operation.run`; gradients are other su
 from __future__ import annotations
 
 import hashlib
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -22,9 +21,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from plait_bytecode_tracer.control.bodies import Body, Compiling, is_differentiable
 from plait_bytecode_tracer.control.surroundings import Autocast, with_autograd
+from plait_utils.forks import new_lock
 
 NAMESPACE = "plait_control"
-_lock = threading.Lock()
+_lock = new_lock()
 _operations: dict[str, Operation] = {}
 """By the names of their operators, which last as long as the process."""
 Wanted = tuple[bool, ...]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import threading
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, cast
@@ -19,10 +18,11 @@ from torch._ops import OpOverload
 
 from plait_bytecode_tracer.kernels.writes import python_of
 from plait_utils import dataclass
+from plait_utils.forks import new_lock
 from plait_utils.plain_writers import NAMESPACE
 
 Grid = tuple[object, ...]
-_lock = threading.Lock()
+_lock = new_lock()
 
 
 @dataclass(frozen=True, slots=True)

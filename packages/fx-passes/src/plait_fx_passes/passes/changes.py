@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from functools import cached_property
 from typing import TypeAlias
 
 from torch import fx
@@ -14,6 +13,7 @@ from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.passes.manager import PassRecord
 from plait_fx_passes.printer import format_call
 from plait_utils import dataclass
+from plait_utils.cached import cached_property
 
 State: TypeAlias = "tuple[Target, tuple[Argument, ...], Mapping[str, Argument], object]"
 """Target, arguments and fake value of a node; passes give it others, and change none of these."""

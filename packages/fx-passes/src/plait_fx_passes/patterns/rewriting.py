@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cache
 from typing import TypeAlias, cast
 
 import torch
@@ -25,6 +25,7 @@ from plait_fx_passes.record.recorder import Recorder
 from plait_fx_passes.record.rules import composite_rules
 from plait_fx_passes.verifier import Ends
 from plait_utils import dataclass
+from plait_utils.cached import cached_property
 
 
 def _always(match: Match) -> bool:

@@ -11,7 +11,6 @@ Where the operator raises, the error holds what it had written by then (:func:`p
 from __future__ import annotations
 
 import re
-import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -25,6 +24,7 @@ from plait_fx_passes.layouts import is_dense
 from plait_fx_passes.op_info import FunctionalVariant, op_info
 from plait_fx_passes.record.journal import Written, journaled
 from plait_utils import dataclass
+from plait_utils.forks import new_lock
 from plait_utils.lent_arguments import LENT
 from plait_utils.plain_writers import only_writes
 
@@ -32,7 +32,7 @@ NAMESPACE = "plait_written"
 _ALIASES = re.compile(r"\bTensor\([^)]*\)")
 _PARTLY = "_plait_partly_written"
 _VERSIONS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
-_lock = threading.Lock()
+_lock = new_lock()
 _originals: dict[OpOverload, OpOverload] = {}
 """Variants that take all that their operators take, with these."""
 _counts: dict[OpOverload, tuple[int, ...]] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
@@ -16,6 +15,7 @@ from plait_fx_passes.training.picking import Picker, picker
 from plait_fx_passes.training.plan import GetGraphs, TrainingPlan
 from plait_fx_passes.training.tangents import Tangent, is_wrapped
 from plait_utils import dataclass, postponed_collections
+from plait_utils.forks import new_lock
 
 if TYPE_CHECKING:
     from plait_fx_passes.training.partition import Partition
@@ -92,7 +92,7 @@ class Backwards:
         self._whole = whole
         self._compile = compile_part
         self._extra = extra
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._made: dict[_Kind, _Part] = {}
         self._needed: dict[_Kind, tuple[int, ...]] = {}
         self._waiting: dict[tuple[Pattern, frozenset[int]], Pruned] = {}

@@ -8,7 +8,6 @@ runs again under autograd.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -30,6 +29,7 @@ from plait_fx_passes.training.remembering import Before, Cuts
 from plait_fx_passes.training.stands import changed_since
 from plait_fx_passes.training.tangents import Tangent, is_wrapped
 from plait_utils import dataclass
+from plait_utils.forks import new_lock
 
 Gradients: TypeAlias = "tuple[torch.Tensor | None, ...]"
 CompileGradients: TypeAlias = "Callable[[GradientProgram], Callable[..., object] | None]"
@@ -76,7 +76,7 @@ class Higher:
         placeholders = joint.graph.find_nodes(op="placeholder")
         self._examples = [placeholders[n].meta["val"] for n in again.kept]
         self._known = tuple(_known(joint, parts))
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._made: dict[Wanted, _Compiled | None] = {}
         self._shared: dict[Wanted, Shared | None] = {}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -19,6 +18,7 @@ from plait_fx_passes.training.plan import GetGraphs, Graphs, TrainingPlan
 from plait_fx_passes.training.remembering import Remembering
 from plait_fx_passes.training.watching import noting_writes
 from plait_fx_passes.training.written_views import shows_nodes_of_views
+from plait_utils.forks import new_reentrant_lock
 
 if TYPE_CHECKING:
     from torch import fx
@@ -156,7 +156,7 @@ class _Once:
         self._get = graphs
         self._freeing = freeing
         self._compile = compile_gradients
-        self._lock = threading.RLock()
+        self._lock = new_reentrant_lock()
         self._graphs: Graphs | None = None
         self._deeper: Deeper | None = None
 

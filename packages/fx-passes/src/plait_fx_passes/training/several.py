@@ -13,7 +13,6 @@ there, it hands on gradients past them, and nothing to them.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 from weakref import ref
@@ -31,6 +30,7 @@ from plait_fx_passes.training.looking import (
     shown,
 )
 from plait_fx_passes.training.remembering import Cuts
+from plait_utils.forks import new_lock
 
 Tangents: TypeAlias = "tuple[torch.Tensor | None, ...]"
 MakeOutput: TypeAlias = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], torch.Tensor]
@@ -65,7 +65,7 @@ class Nodes:
     ) -> None:
         self.differentiate = differentiate
         self.count = len(differentiable)
-        self.lock = threading.Lock()
+        self.lock = new_lock()
         self._groups = groups
         self._keep = _keeping(forward)
         self._places = [[differentiable[n] for n in group.tangents] for group in groups]

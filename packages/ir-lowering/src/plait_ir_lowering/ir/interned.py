@@ -6,6 +6,8 @@ import threading
 import weakref
 from typing import Any, ClassVar, Self, cast
 
+from plait_utils.forks import new_lock
+
 
 class Interned:
     """Base of immutable nodes: building a node twice gives the same object.
@@ -19,7 +21,7 @@ class Interned:
     __match_args__: ClassVar[tuple[str, ...]] = ()
 
     _table: ClassVar[weakref.WeakValueDictionary[object, Interned]] = weakref.WeakValueDictionary()
-    _lock: ClassVar[threading.Lock] = threading.Lock()
+    _lock: ClassVar[threading.Lock] = new_lock()
 
     @classmethod
     def _intern(cls, fields: tuple[object, ...], key: object | None = None) -> Self:

@@ -25,6 +25,7 @@ from plait_bytecode_tracer.guards.native.units import (
 )
 from plait_bytecode_tracer.residual.steps import Step, run_steps
 from plait_utils import CacheError, DiskCache, get_logger
+from plait_utils.forks import new_lock
 from plait_utils.quiet import wait_until_quiet
 
 _TIMEOUT_SECONDS = 120
@@ -47,7 +48,7 @@ class NativeGuards:
         """The extension of tensors.cpp, where it could be compiled."""
         self.failure: str | None = None
         """Why there is no native check, if that is known."""
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._thread: threading.Thread | None = None
         self._compiling = Compiling(_TIMEOUT_SECONDS)
         self._waiting: list[Callable[[], None]] = []
