@@ -456,6 +456,44 @@ def test_an_error_of_a_restored_program_is_that_of_eager(warm):
     assert torch.equal(again(torch.tensor([1, 3])), picked(torch.tensor([1, 3])))
 
 
+def test_a_backward_that_fails_runs_eagerly_and_the_report_says_so(warm, monkeypatch):
+    from plait import warm_programs
+
+    def program(x, weight):
+        return torch.tanh(x @ weight).square().sum()
+
+    def gradients(function):
+        torch.manual_seed(0)
+        given = [torch.randn(4, 5, requires_grad=True), torch.randn(5, 3, requires_grad=True)]
+        return torch.autograd.grad(function(*given), given)
+
+    load, loaded = warm_programs.load_library, []
+
+    def load_broken(library, *rest):
+        run = load(library, *rest)
+        loaded.append(library)
+        if len(loaded) == 1:
+            return run  # the forward
+
+        def broken(*inputs):
+            raise RuntimeError("it is broken")
+
+        return broken
+
+    gradients(plait.compile(program, options=WARM))
+    wait_for_stores()
+    monkeypatch.setattr(warm_programs, "load_library", load_broken)
+    again = plait.compile(program, options=WARM)
+    for _ in range(2):
+        for found, expected in zip(gradients(again), gradients(program), strict=True):
+            torch.testing.assert_close(found, expected)
+    assert is_restored(again)
+    assert len(loaded) == 2
+    forward, backward = plait.report(again).graphs
+    assert forward.run_failures is None
+    assert "the program failed in 2 calls, which ran eagerly: it is broken" in backward.run_failures
+
+
 def test_what_reads_the_environment_is_restored(warm, monkeypatch):
     """As transformers' attention with few key heads does."""
     monkeypatch.delenv("CASE_UNSET", raising=False)

@@ -8,6 +8,7 @@ import weakref
 
 import pytest
 import torch
+from torch import nn
 from tracer_oracle import compiled
 
 from plait_bytecode_tracer.making.made import StandInCalledError, function_stand_in
@@ -124,3 +125,77 @@ def test_a_break_inside_a_class_body_runs_the_statement_once() -> None:
     assert log == [0]
     assert found[0] == expected[0]
     assert torch.equal(found[1], expected[1])
+
+
+def made_in_a_function():
+    """A layer whose class, its base and what this may be replaced by are a function's."""
+
+    class Base(nn.Module):
+        @property
+        def factor(self):
+            return 2
+
+        @classmethod
+        def shift(cls):
+            return 3
+
+        def forward(self, x):
+            return x + 1
+
+    class Other(Base):
+        def forward(self, x):
+            return x + 10
+
+    class Layer(Base):
+        def __init__(self):
+            super().__init__()
+            self.count = 4
+
+        @property
+        def factor(self):
+            return super().factor + 1
+
+        @classmethod
+        def shift(cls):
+            return super().shift() + super().shift()
+
+        def forward(self, x):
+            def inner(y):
+                return super(__class__, self).forward(y)
+
+            both = [super(Layer, self).forward(x) for _ in range(2)]
+            return super().forward(x) * self.factor + inner(x) * self.shift() + sum(both)
+
+    return Base, Other, Layer
+
+
+def test_layers_whose_classes_functions_make_go_through_super_without_a_break():
+    base, other, cls = made_in_a_function()
+    layer, x = cls(), torch.arange(3.0)
+    made = compiled(lambda x: layer(x))
+
+    def outcome(call):
+        try:
+            return call(x).tolist()
+        except (AttributeError, RuntimeError) as error:
+            return type(error), str(error)
+
+    def agree():
+        assert outcome(made) == outcome(layer)
+
+    agree()
+    assert not made.breaks
+    base.forward = lambda self, x: x + 5
+    agree()
+    cls.__bases__ = (other,)
+    agree()
+    cls.__bases__ = (base,)
+    agree()
+    assert not made.breaks
+    cell = cls.forward.__closure__[cls.forward.__code__.co_freevars.index("__class__")]
+    cell.cell_contents = nn.Module
+    agree()
+    del cell.cell_contents
+    agree()
+    cell.cell_contents = cls
+    agree()

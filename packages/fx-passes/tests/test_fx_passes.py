@@ -65,6 +65,20 @@ def test_dead_code_is_removed_and_the_argument_is_left_alone():
     assert print_aten(graph) == before
 
 
+def test_operators_that_may_raise_for_their_data_stay():
+    def program(x, n):
+        x[n].exp()
+        n // n
+        n // 2
+        x / x
+        return x.sin()
+
+    graph = run_passes(record(program, matrix(), torch.tensor([1, 2])))
+    kept = {"aten.index.Tensor", "aten.floor_divide.default", "aten.sin.default"}
+    assert set(targets(graph)) == kept
+    assert len(targets(graph)) == 3
+
+
 def test_random_operators_stay_because_they_advance_the_generator():
     def program(x):
         torch.rand_like(x)

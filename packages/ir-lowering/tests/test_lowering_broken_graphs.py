@@ -28,6 +28,7 @@ SOUND = """graph sound(n)
   define p: i64[4] on cpu
     reduce argmax for i0: 4 over r0: 6 = x[i0, r0]
   write x = y
+  check g
   return s, m, g.view([2], [2], 1), w, a, p, index(n)
 """
 
@@ -56,6 +57,8 @@ BROKEN = {
     "a reduced variable outside": ("exp(x[i0, i1])", "exp(x[i0, r0])", "r0"),
     "an unknown size": ("for i0: n, i1: 8 = add(o[i0", "for i0: z, i1: 8 = add(o[i0", "z"),
     "a size that no input gives": ("p, index(n)", "p, index(z)", "z"),
+    "a check of an input": ("check g", "check x", "x is computed for its checks"),
+    "a check of nothing": ("check g", "check q", "q is computed for its checks"),
     "a name twice": ("define s: f32[4]", "define y: f32[4]", "y is defined twice"),
     "an input's name": ("define s: f32[4]", "define x: f32[4]", "x is defined twice"),
     "an input twice": (

@@ -135,3 +135,97 @@ def test_a_child_computes_with_fake_tensors_that_a_thread_computed_with(run):
         """
     )
     assert (done.returncode, done.stdout) == (0, "torch.Size([3])\n0\n"), done.stderr
+
+
+def test_locks_that_a_thread_holds_are_free_in_a_child(run):
+    done = run(
+        """
+        import threading
+        from plait_utils.forks import new_lock, new_reentrant_lock
+
+        lock, own, held = new_lock(), new_reentrant_lock(), threading.Event()
+
+        def hold():
+            with lock:
+                held.set()
+                time.sleep(30)
+
+        threading.Thread(target=hold, daemon=True).start()
+        held.wait()
+        with own:  # the thread that forks holds it in the child, too
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)
+                with lock, own:
+                    pass
+                taken = []
+                thread = threading.Thread(target=lambda: taken.append(own.acquire(blocking=False)))
+                thread.start()
+                thread.join()
+                os._exit(taken != [False])
+        print(os.waitpid(child, 0)[1], lock.locked(), flush=True)
+        os._exit(0)
+        """
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0 True\n", "")
+
+
+def test_a_property_that_a_thread_computes_is_computed_in_a_child(run):
+    done = run(
+        """
+        import threading
+        from plait_utils.cached import cached_property
+
+        begun, here = threading.Event(), os.getpid()
+
+        class Slow:
+            count = 0
+
+            @cached_property
+            def value(self):
+                "Its documentation."
+                begun.set()
+                self.count += 1
+                time.sleep(0.5 if os.getpid() == here else 0)
+                return 3
+
+        made, another = Slow(), Slow()
+        threading.Thread(target=lambda: made.value).start()
+        begun.wait()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            os._exit(made.value + another.value)
+        print(os.waitpid(child, 0)[1] >> 8, made.value, Slow.value.__doc__)
+        print(another.value, another.value, another.count)
+        """
+    )
+    assert (done.returncode, done.stdout) == (0, "6 3 Its documentation.\n3 3 1\n"), done.stderr
+
+
+def test_a_fork_waits_while_a_process_is_started(run):
+    done = run(
+        """
+        import subprocess, threading
+        from plait_utils.forks import starting_process
+
+        begun = threading.Event()
+
+        def start():
+            with starting_process():
+                begun.set()
+                time.sleep(0.3)
+                print(subprocess.Popen(["true"]).wait(), flush=True)
+
+        thread = threading.Thread(target=start)
+        thread.start()
+        begun.wait()
+        child = os.fork()
+        if child == 0:
+            with starting_process():
+                os._exit(0)
+        print(os.waitpid(child, 0)[1], flush=True)
+        thread.join()
+        """
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n0\n", "")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 from plait_utils.background import endings
+from plait_utils.forks import starting_process
 from plait_utils.interrupts import (
     Interrupted,
     is_main_thread,
@@ -96,14 +97,15 @@ def _started(
         open(os.memfd_create("output"), "w+b") as output,
         open(os.memfd_create("errors"), "w+b") as errors,
     ):
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=errors,
-            env=environment,
-            process_group=0,
-        )
+        with starting_process():
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                env=environment,
+                process_group=0,
+            )
         try:
             yield process, output, errors
         finally:

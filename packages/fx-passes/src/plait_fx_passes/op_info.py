@@ -106,11 +106,15 @@ def raises_for_data(node: fx.Node) -> bool:
     target = node.target
     if not isinstance(target, OpOverload):
         return False
+    return may_raise_for_data(target._schema.name, divides_integers=_divides_integers(node))
+
+
+def _divides_integers(node: fx.Node) -> bool:
+    """Whether a node that divides does so with integers, by what may be 0."""
     value = node.meta.get("val")
-    integers = isinstance(value, torch.Tensor) and not (
-        value.is_floating_point() or value.is_complex()
-    )
-    return may_raise_for_data(target._schema.name, integers=integers)
+    if not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex():
+        return False
+    return any(isinstance(divisor, fx.Node) or divisor == 0 for divisor in node.args[1:2])
 
 
 def run_composite(func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> object:

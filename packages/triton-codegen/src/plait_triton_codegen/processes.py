@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from plait_triton_codegen.worker import frame_of
+from plait_utils.forks import starting_process
 
 WORKER = Path(__file__).with_name("worker.py")
 _CRASHES = (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV)
@@ -30,13 +31,14 @@ class WorkerProcess:
         flags = ["-I", *(["-B"] if sys.dont_write_bytecode else [])]
         self._connection, other = socket.socketpair()
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, *flags, str(WORKER)],
-                stdin=other.fileno(),
-                stdout=other.fileno(),
-                env=environment,
-                start_new_session=True,  # Ctrl-C is for this process
-            )
+            with starting_process():
+                self._process = subprocess.Popen(
+                    [sys.executable, *flags, str(WORKER)],
+                    stdin=other.fileno(),
+                    stdout=other.fileno(),
+                    env=environment,
+                    start_new_session=True,  # Ctrl-C is for this process
+                )
         except OSError:
             self._connection.close()
             raise

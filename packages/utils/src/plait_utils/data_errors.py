@@ -46,14 +46,14 @@ def is_foreign(operator: str) -> bool:
     return operator.partition("::")[0] not in _OF_TORCH | _OURS
 
 
-def may_raise_for_data(operator: str, *, integers: bool = False) -> bool:
+def may_raise_for_data(operator: str, *, divides_integers: bool = False) -> bool:
     """Whether an operator may raise for what its operands hold, or do what nobody knows.
 
     Args:
         operator: as in its schema, such as `aten::index`.
-        integers: whether its result is one.
+        divides_integers: whether it divides such, if it divides, by what may be 0.
     """
     namespace, _, name = operator.partition("::")
     if namespace == "aten":
-        return name in _ALWAYS or (integers and name in _OF_INTEGERS)
+        return name in _ALWAYS or (divides_integers and name in _OF_INTEGERS)
     return is_foreign(operator)

@@ -4,16 +4,18 @@ That thread is not in the child, and what it holds is never given back there: wh
 the child waits for good. Locks of plait's own are made here, and are free in a child. Those of
 modules are Python's, which locks each module that is imported: a fork waits until no thread of
 `plait_utils.background` is at that; what the program's own threads import is the program's concern.
+It waits, too, while a process is started.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 _SECONDS = 20.0
@@ -108,3 +110,19 @@ def _free_locks() -> None:
 
 
 os.register_at_fork(after_in_child=_free_locks)
+
+
+# Processes.
+
+_starting = threading.RLock()
+os.register_at_fork(
+    before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_starting.release
+)
+
+
+@contextlib.contextmanager
+def starting_process() -> Iterator[None]:
+    """Around `subprocess.Popen`, which waits until the end of a pipe is closed that it has made: a
+    child that another thread forks meanwhile has that end, too, and keeps it open."""
+    with _starting:
+        yield

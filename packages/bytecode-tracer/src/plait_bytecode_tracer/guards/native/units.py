@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 
 from plait_utils import dataclass, stable_hash
+from plait_utils.forks import starting_process
 
 _FLAGS = ("-O3", "-DNDEBUG", "-shared", "-fPIC", "-w")
 _TORCH = Path(torch.__file__).parent
@@ -152,15 +153,16 @@ class Compiling:
         command = unit.command(output)
         if self.is_stopped:
             raise BuildError("the process is about to end")
-        self.process = subprocess.Popen(
-            command,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            # The compiler's own temporary files too go with the folder, come what may.
-            env={**os.environ, "TMPDIR": str(output.parent)},
-            process_group=0,  # what it starts is ended with it
-        )
+        with starting_process():
+            self.process = subprocess.Popen(
+                command,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                stdin=subprocess.DEVNULL,
+                # The compiler's own temporary files too go with the folder, come what may.
+                env={**os.environ, "TMPDIR": str(output.parent)},
+                process_group=0,  # what it starts is ended with it
+            )
         _make_way(self.process.pid)
         try:
             _, errors = self.process.communicate(timeout=self.timeout)
