@@ -1,6 +1,6 @@
 """Programs of a GPU run by the native host, without a GPU.
 
-See mock_gpu_cases.py, mock_given_cases.py and mock_gpu_writes.py.
+See `CASES`.
 """
 
 from __future__ import annotations
