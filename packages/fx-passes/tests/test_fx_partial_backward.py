@@ -97,10 +97,6 @@ def two_losses(x, w, v):
     return (h * w).sum(), (h * v).exp().sum()
 
 
-@pytest.mark.skipif(
-    not hasattr(torch._C._autograd.SavedTensor, "unpack"),
-    reason="this torch gives a node's saved tensors all together",
-)
 @pytest.mark.parametrize("order", [[0], [1], [0, 1], [1, 0], [1, 1], [0, 0]])
 @pytest.mark.parametrize("retain", [True, False])
 @pytest.mark.parametrize("changed", [1, 2])
@@ -130,10 +126,6 @@ def test_an_input_changed_in_place_matters_to_the_backwards_that_use_it(changed,
             torch.testing.assert_close(mine, theirs)
 
 
-@pytest.mark.skipif(
-    not hasattr(torch._C._autograd.SavedTensor, "unpack"),
-    reason="this torch gives a node's saved tensors all together",
-)
 @pytest.mark.parametrize("wanted", [[0], [1], [2], [0, 1], [1, 2], [0, 1, 2]])
 @pytest.mark.parametrize("changed", [0, 1, 2])
 def test_an_input_changed_in_place_matters_to_the_gradients_that_use_it(changed, wanted):
