@@ -45,7 +45,7 @@ these are on their way, and all warps of a program meet in each turn, for its ma
 small programs are on a multiprocessor, which do not meet: nine of 4 warps and 56 registers for a
 cross-entropy over 50257 columns, where four of 8 warps had room. An H200 took 1.22 times less so in
 bfloat16, 1.36 for a logarithm of sums, and 2.76 for a softmax, whose blocks had 8192 elements. Of
-rows of any length, a softmax takes 1.47 times less over 5000 columns, up to 1.2 times more above."""
+length, a softmax takes 1.47 times less over 5000 columns, up to 1.2 times more beyond."""
 ONLINE_STAGES = 3
 """Blocks of a row that is read once which are on their way at the same time."""
 RESIDENT_ROW = 32768
