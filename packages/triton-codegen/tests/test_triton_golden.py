@@ -6,6 +6,7 @@ Run with PLAIT_UPDATE_GOLDEN=1 to write them anew, then read the difference.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,8 @@ def test_generated_text_of_a_form_of_products_is_as_kept() -> None:
     tile = Tile(128, 256, 8, False, 3, 64, programs=132, described=True)
     kernel = with_bias_and_gelu(8192, 3072, 768)
     _compare("product_described", render_kernel(kernel, tile=tile).module)
+    tile = replace(tile, described_result=True)
+    _compare("product_described_result", render_kernel(kernel, tile=tile).module)
 
 
 def test_generated_text_of_descriptors_of_groups_is_as_kept() -> None:

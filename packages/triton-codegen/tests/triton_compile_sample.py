@@ -186,6 +186,22 @@ FORMS: dict[str, tuple[Kernel, Tile]] = {
     ),
 }
 """Products in other forms than by rule."""
+_WRITTEN = replace(_WIDE, programs=132, described=True, described_result=True)
+RESULTS: dict[str, tuple[Kernel, Tile]] = {
+    "product": (product(8192, 2048, 8192, turned="right"), _WRITTEN),
+    "product of tails": (product(8000, 2000, 8168, turned="right"), _WRITTEN),
+    "product to f32": (
+        product(8192, 8192, 2048, "bf16", turned="right", out="f32"),
+        replace(_WRITTEN, rblock=128),
+    ),
+    "product of integers": (
+        product(4096, 4096, 4096, "i8", turned="right"),
+        replace(_WRITTEN, rblock=128, kblock=128),
+    ),
+    "product bias gelu": (with_bias_and_gelu(8192, 3072, 768), replace(_WRITTEN, rblock=128)),
+    "product swiglu": (swiglu(4096, 8192, 2048), replace(_WRITTEN, rblock=128)),
+}
+"""Products whose results descriptors write."""
 for _name, _case in {
     "causal": Case("causal", (1, 8, 2, 4096, 4096, 128, 128)),
     "capped": Case("capped causal", (1, 8, 8, 4096, 4096, 64, 64)),
@@ -234,8 +250,9 @@ def main(which: str, target: str) -> None:
     that are read unset."""
     tiles: dict[str, Tile] = {}
     chosen = SAMPLE if which == "sample" else every_operation() if which == "operations" else {}
-    if which == "forms":
-        taken = {name: each for name, each in FORMS.items() if is_form_of(name, each[1], target)}
+    if which in ("forms", "results"):
+        cases = FORMS if which == "forms" else RESULTS
+        taken = {name: each for name, each in cases.items() if is_form_of(name, each[1], target)}
         chosen = {name: kernel for name, (kernel, _) in taken.items()}
         tiles = {name: tile for name, (_, tile) in taken.items()}
     if which == "choices":
@@ -264,6 +281,8 @@ def main(which: str, target: str) -> None:
             "tensor cores": sum(done.ptx.count(name) for name in TENSOR_CORES),
             "asynchronous copies": done.ptx.count("cp.async.cg"),
             "copies by descriptors": done.ptx.count("cp.async.bulk.tensor"),
+            "stores by descriptors": done.ptx.count("cp.async.bulk.tensor.2d.global"),
+            "stores by threads": done.ptx.count("st.global"),
             "unset": unset_registers(done.cubin),
             "code": len(done.cubin),
         }

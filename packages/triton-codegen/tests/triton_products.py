@@ -32,11 +32,13 @@ def product(
     batches: int = 0,
     finish: str = "%t0",
     added: str = "",
+    out: str = "",
 ) -> Kernel:
     """A kernel that multiplies `[rows, terms]` and `[terms, columns]`.
 
     `turned` names the factors ("left", "right") whose elements lie along their columns. `finish` is
-    what is stored, over `%t0` and, with `added`, what `p3` holds, a tensor of that shape.
+    what is stored, over `%t0` and, with `added`, what `p3` holds, a tensor of that shape; as `out`,
+    or as the factors are and integers as i32.
     """
     lead = f"{batches}, " if batches else ""
     at = "i0, " if batches else ""
@@ -50,7 +52,7 @@ def product(
     def wide(load: str) -> str:
         return load if dtype == "f32" else f"to({load}, {'i32' if dtype == 'i8' else 'f32'})"
 
-    out = "i32" if dtype == "i8" else dtype
+    out = out or ("i32" if dtype == "i8" else dtype)
     value = finish if out in ("f32", "i32") else f"to({finish}, {out})"
     outer = ", ".join([*([f"i0: {batches}"] if batches else []), f"{i}: {rows}", f"{j}: {columns}"])
     more = f", p3: read {dtype}{added}" if added else ""

@@ -79,7 +79,7 @@ def shown(tile: Tile) -> str:
     if tile.stages:
         facts.append(f"in {tile.stages} stages")
     if tile.described:
-        facts.append("by descriptors")
+        facts.append(f"by descriptors{', the result too' if tile.described_result else ''}")
     if tile.turns > 1:
         facts.append(f"{tile.turns} to a program")
     shared = f", shared out among {tile.programs} programs" if tile.programs else ""

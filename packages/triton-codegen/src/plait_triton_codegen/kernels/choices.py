@@ -10,7 +10,12 @@ from plait_scheduler import AnyKernel, CombinedKernel, Kernel
 from plait_triton_codegen.errors import UnsupportedKernelError
 from plait_triton_codegen.kernels.attention import attention_of
 from plait_triton_codegen.kernels.chips import Chip
-from plait_triton_codegen.kernels.descriptors import LEAST_CAPABILITY, aligned_names, are_plain
+from plait_triton_codegen.kernels.descriptors import (
+    LEAST_CAPABILITY,
+    aligned_names,
+    are_plain,
+    result_of,
+)
 from plait_triton_codegen.kernels.neighbours import (
     MOST_NEIGHBOURS,
     flat_neighbours,
@@ -47,7 +52,13 @@ def tile_choices(
     if isinstance(kernel, Kernel) and product is not None:
         names = aligned_names(kernel.params, aligned)
         described = chip.capability >= LEAST_CAPABILITY and are_plain(product, kernel.params, names)
-        tiles = product_tiles(product, tf32=options.tf32, chip=chip, described=described)
+        tiles = product_tiles(
+            product,
+            tf32=options.tf32,
+            chip=chip,
+            described=described,
+            described_result=result_of(product, kernel.params, names) is not None,
+        )
         most = len(tiles)
     else:
         tiles, most = tuple(_neighbours(kernel, rule.tile, options)), MOST_NEIGHBOURS

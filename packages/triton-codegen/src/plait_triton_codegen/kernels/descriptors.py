@@ -1,21 +1,22 @@
-"""Factors of products that descriptors of memory can read: whole blocks of plain matrices.
+"""Factors and results of products as descriptors of memory take them: blocks of plain matrices.
 
 GPUs since sm_90 copy a block of a matrix to shared memory at one thread's word, where a descriptor
 of 128 bytes tells the matrix's place, sizes and strides. Its rows or its columns are contiguous and
 begin at multiples of 16 bytes. What lies outside of the matrix is read as zeros. Programs make the
 descriptors, in memory that is theirs while they run.
 
-Threads store results, so that rows of these may begin anywhere, as logits of 50257 words do. What
-stores such rows takes long, and by rule programs read the next block's factors meanwhile.
+A descriptor may write the result too, from shared memory, while threads go on; what lies outside of
+the matrix is not written. Rows that begin anywhere, as logits of 50257 words do, are stored by
+threads. That takes long, and by rule programs read the next block's factors meanwhile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from plait_ir_lowering import IndexExpr, Load, Value, Var, as_index, substitute
-from plait_scheduler import Param, Store
+from plait_ir_lowering import DType, IndexExpr, Load, Value, Var, as_index, substitute
+from plait_scheduler import Access, Param, Store
 from plait_triton_codegen.kernels.products import Product
 from plait_triton_codegen.kernels.space import flat_variable, moved_values
 
@@ -27,6 +28,8 @@ _MOST = 2**31 - 1
 _WHOLE_TERMS = 256
 """Where matrices of groups lie one behind the other along the terms, these are a multiple of that:
 so no block of terms reaches into the next group's matrix."""
+_WRITTEN = frozenset((DType.f16, DType.bf16, DType.f32, DType.i32))
+"""Types of results that descriptors write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,12 @@ class Matrix:
         places = (line, term) if self.along_terms else (term, line)
         text = f"{descriptor}.load([{', '.join(places)}])"
         return text if self.along_terms == lines_first else f"{text}.T"
+
+    def written(self, descriptor: str, line: str, term: str, block: str) -> str:
+        """What writes a block, lines by terms, that begins at a line and a term."""
+        if self.along_terms:
+            return f"{descriptor}.store([{line}, {term}], {block})"
+        return f"{descriptor}.store([{term}, {line}], ({block}).T)"
 
 
 def aligned_names(params: Sequence[Param], aligned: Collection[int] | None) -> set[str]:
@@ -122,6 +131,33 @@ def _stores_odd_rows(found: Product, params: Sequence[Param]) -> bool:
     return False
 
 
+def result_of(
+    found: Product, params: Sequence[Param], aligned: Collection[str] | None = None
+) -> Matrix | None:
+    """The matrix that a product's one store writes, with columns as terms; None where a descriptor
+    does not: of batches, groups, several results, and what is written beside or only in part.
+
+    Args:
+        aligned: names of the parameters that begin at multiples of 16 bytes; None for all.
+    """
+    stores = [each for each in found.finish if isinstance(each, Store)]
+    in_parts = found.batches or found.groups is not None or found.term_groups is not None
+    if len(stores) != 1 or in_parts:
+        return None
+    (statement,) = stores
+    (param,) = (each for each in params if each.name == statement.param)
+    is_whole = statement.kind is None and statement.first is None
+    if not is_whole or param.access is not Access.WRITE or param.dtype not in _WRITTEN:
+        return None
+    if aligned is not None and param.name not in aligned:
+        return None
+    lines, places = flat_variable("x", found.rows)
+    columns, others = flat_variable("r", found.columns)
+    index = [substitute(at, places | others) for at in statement.plain_index]
+    steps = _steps(param.layout.linear(index), (lines, columns))
+    return None if steps is None else _plain(param, steps, (lines.extent, columns.extent))
+
+
 def begins_well(matrix: Matrix, found: Product) -> bool:
     """Whether all blocks of a matrix begin at multiples of 16 bytes: groups of terms, anywhere."""
     return found.term_groups is None or not matrix.along_terms
@@ -140,29 +176,38 @@ def matrix_of(
         return None
     variables = (lines, terms) if group is None else (lines, terms, group)
     steps = _steps(param.layout.linear(plain), variables)
-    extents = lines.extent, terms.extent
-    if steps is None or not all(extent.is_constant for extent in extents):
-        return None
-    start, along_lines, along_terms, *along_groups = steps
-    stride, contiguous = max(along_lines, along_terms), min(along_lines, along_terms)
-    sizes = [extent.as_int() for extent in extents]
-    starts_whole = all(each * param.dtype.itemsize % BLOCK_BYTES == 0 for each in (start, stride))
-    apart = stride >= sizes[1 if along_terms == 1 else 0] > 1
-    if contiguous != 1 or not apart or not starts_whole or max(sizes) > _MOST:
-        return None
-    if group is None or not any(along_groups):
-        return Matrix(param.name, start, sizes[0], sizes[1], stride, along_terms == 1)
+    matrix = None if steps is None else _plain(param, steps, (lines.extent, terms.extent))
+    if steps is None or matrix is None or group is None or not steps[-1]:
+        return matrix
     # the matrices of all groups as one, whose longer axis is the one that is not contiguous
-    (step,) = along_groups
-    below, is_along = step // stride, along_terms == 1
-    every = (group.extent.as_int() - 1) * below + sizes[0 if is_along else 1]
-    if step % stride or every > _MOST:
+    step = steps[-1]
+    below = step // matrix.stride
+    longer = matrix.lines if matrix.along_terms else matrix.terms
+    every = (group.extent.as_int() - 1) * below + longer
+    if step % matrix.stride or every > _MOST:
         return None
-    if is_along:
-        return Matrix(param.name, start, every, sizes[1], stride, True, below)
-    if sizes[1] % _WHOLE_TERMS:
+    if matrix.along_terms:
+        return replace(matrix, lines=every, lines_of_group=below)
+    if matrix.terms % _WHOLE_TERMS:
         return None
-    return Matrix(param.name, start, sizes[0], every, stride, False, 0, below)
+    return replace(matrix, terms=every, terms_of_group=below)
+
+
+def _plain(
+    param: Param, steps: Sequence[int], extents: tuple[IndexExpr, IndexExpr]
+) -> Matrix | None:
+    """The matrix that begins after the first of these steps, with the next ones from line to line
+    and from term to term; None where it is not as descriptors take it."""
+    if not all(extent.is_constant for extent in extents):
+        return None
+    start, along_lines, along_terms = steps[:3]
+    stride, contiguous = max(along_lines, along_terms), min(along_lines, along_terms)
+    lines, terms = (extent.as_int() for extent in extents)
+    starts_whole = all(each * param.dtype.itemsize % BLOCK_BYTES == 0 for each in (start, stride))
+    apart = stride >= (terms if along_terms == 1 else lines) > 1
+    if contiguous != 1 or not apart or not starts_whole or max(lines, terms) > _MOST:
+        return None
+    return Matrix(param.name, start, lines, terms, stride, along_terms == 1)
 
 
 def _steps(offset: IndexExpr, variables: Sequence[Var]) -> tuple[int, ...] | None:

@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 
 from plait_ir_lowering import IndexExpr, Sym, atoms
-from plait_scheduler import AnyKernel, Kernel
+from plait_scheduler import Access, AnyKernel, Kernel
 from plait_triton_codegen.errors import UnsupportedKernelError
 from plait_triton_codegen.kernels.operations import POINTEES
 from plait_triton_codegen.kernels.source import FUSION
+from plait_triton_codegen.kernels.space import fresh
 from plait_triton_codegen.kernels.tiles import MOST_PROGRAMS, Tile
 
 Blocks = Sequence[tuple[IndexExpr, int]]
@@ -81,13 +82,29 @@ def launcher_of(
     constants = [f"{constant}={value}" for constant, value in values.items()]
     call = ", ".join([*passed, *constants, f"num_warps={tile.num_warps}", FUSION])
     launch = f"{name}[({grid},)]({call})"
+    begin, end = _aligned(kernel, described)
+    lines += begin
     if described:
-        lines += [f"    {each} = begin_aligned({each})" for each in described]
         launch = f"in_scratch(lambda: {launch})"
-    lines += [f"    with on_device({first}):", f"        {launch}"]
+    lines += [f"    with on_device({first}):", f"        {launch}", *end]
     if checks:
         lines.append(f"    {name}_errors.check({first}.device)")
     return "\n".join([*head, *lines]) + "\n"
+
+
+def _aligned(kernel: AnyKernel, described: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The lines before a launch by which what descriptors take begins at multiples of 16 bytes, if
+    need be as copies; and those behind it, by which results that are copies reach their places."""
+    taken = {*kernel.symbols, *(param.name for param in kernel.params)}
+    written = {param.name for param in kernel.params if param.access is not Access.READ}
+    begin, end = [], []
+    for name in described:
+        if name in written:
+            given = fresh(f"given_{name}", taken)
+            begin.append(f"    {given} = {name}")
+            end += [f"    if {name} is not {given}:", f"        {given}.copy_({name})"]
+        begin.append(f"    {name} = begin_aligned({name})")
+    return begin, end
 
 
 def _grid(blocks: Blocks, most: int) -> str:

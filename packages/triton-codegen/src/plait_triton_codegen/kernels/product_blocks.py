@@ -87,13 +87,19 @@ def product_tile(found: Product, *, tf32: bool, chip: Chip, shared_out: bool = F
 
 
 def product_tiles(
-    found: Product, *, tf32: bool, chip: Chip, described: bool = False
+    found: Product,
+    *,
+    tf32: bool,
+    chip: Chip,
+    described: bool = False,
+    described_result: bool = False,
 ) -> tuple[Tile, ...]:
     """The blocks to choose from, each once: no larger than the matrices, and with room for what
     is on its way in a program's shared memory.
 
     Args:
         described: whether descriptors can read all factors.
+        described_result: whether one can write the result.
     """
     alone = _one_block_each(found, tf32, chip.shared_bytes)
     shared_out = tuple(dict.fromkeys(_shared_out(found, alone, chip)))
@@ -103,8 +109,10 @@ def product_tiles(
     if found.term_groups is not None:  # of which each has descriptors of its own
         made = alone
     large = [tile for tile in made if tile.xblock * tile.rblock >= _LARGE]
-    described_tiles = (replace(tile, described=True) for tile in large)
-    return (*alone, *shared_out, *dict.fromkeys(described_tiles))
+    read = tuple(dict.fromkeys(replace(tile, described=True) for tile in large))
+    # where nothing follows, nothing is gained by threads that need not store
+    ahead = [tile for tile in read if tile.programs and described_result]
+    return (*alone, *shared_out, *read, *(replace(tile, described_result=True) for tile in ahead))
 
 
 def _one_block_each(found: Product, tf32: bool, shared: int) -> tuple[Tile, ...]:

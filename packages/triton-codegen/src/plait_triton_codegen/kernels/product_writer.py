@@ -9,8 +9,7 @@ computed of loads. Programs that run side by side take blocks of rows and column
 together, so that they find both in the second cache.
 
 Where programs share blocks out among them, the loop over blocks of terms is within one over blocks
-of rows and columns. Triton makes one loop of both, so that loads run ahead into the next block; or
-gives the loads to warps of their own.
+of rows and columns. Triton makes one loop of both, so that loads run ahead into the next block.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from plait_ir_lowering import (
 )
 from plait_scheduler import Domain, Ends, Kernel, Let, Statement, Store
 from plait_triton_codegen.kernels.attention_scores import unconditional, varies
-from plait_triton_codegen.kernels.descriptors import Matrix, begins_well, matrix_of
+from plait_triton_codegen.kernels.descriptors import Matrix, begins_well, matrix_of, result_of
 from plait_triton_codegen.kernels.literals import BYTES
 from plait_triton_codegen.kernels.operations import TRITON_DTYPES
 from plait_triton_codegen.kernels.product_blocks import product_grid
@@ -108,6 +107,8 @@ class ProductWriter:
     scaled: dict[Value, Value] = field(init=False)
     """Each scale as the kernel has it with the same over the variables of blocks."""
     lines: list[str] = field(default_factory=list)
+    result: tuple[Matrix, str] | None = None
+    """The matrix that a descriptor writes, and this descriptor."""
     edges: tuple[str, str] = field(init=False)
     """What the kernel calls a block's first row and the one behind its group; or its first term."""
 
@@ -181,13 +182,15 @@ class ProductWriter:
         if self.tile.programs:
             lines = [f"    {line}" for line in lines]
         blocks = tuple(product_grid(self.found, self.tile))
-        matrices = (*self.left.matrices.values(), *self.right.matrices.values())
+        matrices = [*self.left.matrices.values(), *self.right.matrices.values()]
+        matrices += [] if self.result is None else [self.result]
         params = dict.fromkeys(matrix.param for matrix, _ in matrices)
         checks = len(self.finish.checked)
         return BlocksText([*outside, *lines], self.tile, blocks, checks, (*params,))
 
     def _descriptors(self) -> list[str]:
-        """Lines that make a descriptor for each factor that is a plain matrix."""
+        """Lines that make a descriptor for each factor that is a plain matrix, and for the result
+        where one writes that."""
         params = {param.name: param for param in self.kernel.params}
         group = None if self.found.groups is None else self.found.groups.var
         # no descriptor is of nothing, even where none is read
@@ -200,6 +203,11 @@ class ProductWriter:
                     name = fresh(f"{side.name}_matrix", self.taken)
                     side.matrices[value] = matrix, name
                     lines.append(f"    {name} = {matrix.made(side.block, 'KBLOCK', terms)}")
+        result = result_of(self.found, self.kernel.params) if self.tile.described_result else None
+        if result is not None:
+            name = fresh("result_matrix", self.taken)
+            self.result = result, name
+            lines.append(f"    {name} = {result.made('XBLOCK', 'RBLOCK')}")
         return lines
 
     def _all_blocks(self) -> list[str]:
@@ -409,9 +417,21 @@ class ProductWriter:
         for statement in writer.flat.kernel.statements:
             if isinstance(statement, Let):
                 writer.name(statement.name, statement.value)
-            elif isinstance(statement, Store):
+            elif isinstance(statement, Store) and self.result is None:
                 store(writer, self.kernel, statement, _BOTH)
+            elif isinstance(statement, Store):
+                writer.lines.append(self._written(writer.write(statement.value)))
         self._flush(writer)
+
+    def _written(self, term: Term) -> str:
+        """The line by which a descriptor writes a block of the result."""
+        assert self.result is not None, "no descriptor writes the result"
+        (matrix, descriptor), text = self.result, term.text
+        if term.axes != _BOTH:
+            text = f"tl.broadcast_to({text}, {self.finish.shape(_BOTH)})"
+        first = f"{self.names['row']} * XBLOCK", f"{self.names['column']} * RBLOCK"
+        row, column = (f"({each}).to(tl.int32)" if self._wide else each for each in first)
+        return matrix.written(descriptor, row, column, text)
 
 
 def _axes(flat: FlatKernel) -> list[tuple[str, Var]]:

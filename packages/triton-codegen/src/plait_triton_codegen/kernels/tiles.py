@@ -114,6 +114,8 @@ class Tile:
     are on their way while another is finished; 0 where each block has one."""
     described: bool = False
     """Whether those factors of a product that are plain matrices are read by descriptors."""
+    described_result: bool = False
+    """Whether a descriptor writes its result, too, where that is a plain matrix."""
 
     @property
     def constants(self) -> dict[str, int]:
