@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from test_triton_products import SMALL_CHIP, TOLERANCE, exact, given, turned
 from triton_checks import DEVICE, load, run
 from triton_compiled import compiled, spilling
+from triton_product_checks import SMALL_CHIP, TOLERANCE, exact, given, turned
 from triton_products import grouped, grouped_terms, product, swiglu, with_bias_and_gelu
 
 from plait_scheduler import Kernel, parse_kernel, print_kernel
