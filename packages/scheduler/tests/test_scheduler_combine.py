@@ -21,6 +21,7 @@ from plait_ir_lowering import (
     TensorRef,
     Var,
     as_index,
+    parse_graph,
 )
 from plait_scheduler import (
     CombinedKernel,
@@ -281,6 +282,44 @@ def test_numbers_that_others_need_come_first():
     given = [x.abs() for x in values(*[1, 8] * 4)]
     program = check(graph, *given, options=options).program
     assert [len(launch.buffers) for launch in launches(program)] == [8, 12]
+
+
+def counted(sizes, read_by_call=False):
+    """A step of an optimizer that counts it for each parameter, in place."""
+    lines = ["graph step()"]
+    for n, size in enumerate(sizes):
+        lines += [f"  input c{n}: f32[] on cpu", f"  input x{n}: f32[{size}] on cpu"]
+    for n, size in enumerate(sizes):
+        lines += [
+            *(f"  define n{n}: f32[] on cpu", f"    for  = add(c{n}[()], f32(1.0))"),
+            *(f"  define r{n}: f32[] on cpu", f"    for  = reciprocal(n{n}[()])"),
+            f"  define d{n}: f32[{size}] on cpu",
+            f"    for i0: {size} = mul(x{n}[i0], f32(0.5))",
+            f"  define y{n}: f32[{size}] on cpu",
+            f"    for i0: {size} = sub(x{n}[i0], mul(d{n}[i0], r{n}[()]))",
+        ]
+        if read_by_call and n == 1:
+            lines += ["  define z: f32[] on cpu", "    call new aten::relu(n1)"]
+    for n in range(len(sizes)):
+        lines += [f"  write c{n} = n{n}", f"  write x{n} = y{n}"]
+    return parse_graph("\n".join([*lines, "  return z" if read_by_call else "  return"]))
+
+
+def counts(sizes):
+    return [x.abs() for size in sizes for x in (torch.randn(()), torch.randn(size))]
+
+
+def test_counts_that_are_written_back_come_just_before_what_reads_them():
+    sizes = [400, 404, 408, 412]
+    program = check(counted(sizes), *counts(sizes)).program
+    assert [len(launch.buffers) for launch in launches(program)] == [8, 8]
+    assert not any(isinstance(step, CopyBack) for step in program.steps)
+
+
+def test_counts_that_a_call_reads_come_before_it():
+    sizes = [8, 4, 12, 400]
+    program = check(counted(sizes, read_by_call=True), *counts(sizes)).program
+    assert len(launches(program)) < len(sizes) * 2
 
 
 def test_decisions_are_told_and_can_be_bisected():

@@ -9,7 +9,8 @@ combined where their code is equal (`plait_scheduler.combine`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import field
 
 from plait_ir_lowering import Buffer, Graph
 from plait_scheduler.checks import calls_foreign, raises
@@ -19,6 +20,7 @@ from plait_scheduler.memory import ALIGNMENT
 from plait_scheduler.nodes import final_reads, reads_of
 from plait_scheduler.options import SchedulerOptions
 from plait_scheduler.sizes import buffer_bytes, estimate
+from plait_utils import dataclass
 
 
 def stages_of(graph: Graph, units: Sequence[Unit], options: SchedulerOptions) -> list[list[Unit]]:
@@ -61,9 +63,10 @@ def gathered(graph: Graph, units: Sequence[Unit], options: SchedulerOptions) -> 
 
     Results that are written back to inputs may still be computed there: no unit moves behind one
     that writes what it reads; and where there are such results, only units wait that compute
-    nothing else, and these alone come not first, since inputs are written to after all that can
-    fail and all that is allocated. Beside calls of operators that are not torch's own, what may
-    raise stays where it is.
+    nothing else. What writes to inputs does not come first, since that is after all that can fail
+    and all that is allocated: where it computes a few numbers for others beside that, as a step's
+    count does for its parameter, it comes just before the units that wait, if these alone read
+    them. Beside calls of operators that are not torch's own, what may raise stays where it is.
     """
     if not options.combine_launches:
         return [*units]
@@ -73,31 +76,71 @@ def gathered(graph: Graph, units: Sequence[Unit], options: SchedulerOptions) -> 
     is_foreign = any(map(calls_foreign, graph.definitions))
     kept, tiny = set(final_reads(graph)), _tiny(buffers)
     readers = Counter(name for unit in units for name in _read(graph, unit))
-    first: list[Unit] = []
-    others: list[Unit] = []
-    waiting: list[Unit] = []
-    held: set[str] = set()
-    held_bytes = 0
+    order = _Order(buffers, options.most_waiting_bytes)
     for unit in units:
         read, defined = _read(graph, unit), _defined(graph, unit)
         temporary = (read & buffers.keys()) - defined
         theirs = (read & written) - {own[name] for name in defined if name in own}
         stays = is_foreign and any(raises(graph.definitions[place]) for place in unit.places)
         moves = _is_small(unit, options) and not theirs and not stays
-        if moves and not any(readers[name] > (name in read) for name in defined):
-            if not own or defined <= own.keys():
-                waiting.append(unit)
-                held_bytes += sum(buffer_bytes(buffers[each]) for each in temporary - kept - held)
-                held |= temporary
-                if held_bytes > options.most_waiting_bytes:
-                    others += waiting
-                    waiting, held, held_bytes = [], set(), 0
-                continue
-        elif moves and defined.isdisjoint(own) and not temporary and defined <= kept | tiny:
-            first.append(unit)
-            continue
-        others.append(unit)
-    return [*first, *others, *waiting]
+        for_others = {name for name in defined if readers[name] > (name in read)}
+        made = for_others | (defined & (own.keys() | kept))  # the rest is in registers
+        is_early = moves and for_others and not temporary
+        if moves and not for_others and (not own or made <= own.keys()):
+            order.wait(unit, temporary - kept)
+        elif is_early and made.isdisjoint(own) and made <= kept | tiny:
+            order.first.append(unit)
+        elif is_early and made <= own.keys() | (tiny - kept):
+            order.count(unit, made)
+        else:
+            order.go_on(unit, read)
+    return order.units()
+
+
+@dataclass(slots=True)
+class _Order:
+    """Units in the order in which they are to run."""
+
+    buffers: Mapping[str, Buffer]
+    most_bytes: int
+    """Of temporaries, that units may hold back which wait."""
+    first: list[Unit] = field(default_factory=list)
+    others: list[Unit] = field(default_factory=list)
+    counts: list[Unit] = field(default_factory=list)
+    waiting: list[Unit] = field(default_factory=list)
+    counted: set[str] = field(default_factory=set)
+    """What `counts` compute."""
+    held: set[str] = field(default_factory=set)
+    """The temporaries that `waiting` hold back."""
+    held_bytes: int = 0
+
+    def wait(self, unit: Unit, temporaries: Set[str]) -> None:
+        self.waiting.append(unit)
+        self.held_bytes += sum(buffer_bytes(self.buffers[name]) for name in temporaries - self.held)
+        self.held |= temporaries
+        if self.held_bytes > self.most_bytes:
+            self._end_counts()
+            self.others += self.waiting
+            self.waiting.clear()
+            self.held.clear()
+            self.held_bytes = 0
+
+    def count(self, unit: Unit, defined: Set[str]) -> None:
+        self.counts.append(unit)
+        self.counted |= defined
+
+    def go_on(self, unit: Unit, read: Set[str]) -> None:
+        if not self.counted.isdisjoint(read):
+            self._end_counts()
+        self.others.append(unit)
+
+    def units(self) -> list[Unit]:
+        return [*self.first, *self.others, *self.counts, *self.waiting]
+
+    def _end_counts(self) -> None:
+        self.others += self.counts
+        self.counts.clear()
+        self.counted.clear()
 
 
 def _is_small(unit: Unit, options: SchedulerOptions) -> bool:
