@@ -457,9 +457,10 @@ def test_who_is_killed_between_data_and_checksum_leaves_no_entry(
         replaced.append(target)
         replace(source, target)
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(os, "replace", killed)
+    monkeypatch.setattr(os, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
         cache.put("key", b"other")
+    monkeypatch.setattr(os, "replace", replace)
     assert cache.get("key") is None
     assert not warnings(caplog)
     cache.put("key", b"other")
