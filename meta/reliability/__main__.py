@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from reliability import disks
-from reliability.kills import run_kills
+from reliability.kills import Outcome, run_kills
 from reliability.threads import run_threads
 
 
@@ -17,7 +17,7 @@ def main(kills: int = 100, rounds: int = 20) -> int:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     with tempfile.TemporaryDirectory() as folder:
-        outcome = run_kills(Path(folder), kills, 4, seed)
+        outcome = run_kills(Path(folder), kills, 4, seed, tell=_progress)
     wrong = _told(f"4 processes share a cache: {outcome}", outcome.wrong)
     wrong += _told(f"{rounds} rounds of 8 threads", run_threads(rounds, 8, seed))
     if not disks.can_mount():
@@ -28,6 +28,11 @@ def main(kills: int = 100, rounds: int = 20) -> int:
             wrong += _told(case, disks.run_disk(Path(folder), case, seed))
     print(f"{wrong} wrong")
     return wrong
+
+
+def _progress(outcome: Outcome) -> None:
+    if outcome.killed % 10 == 0:
+        print(outcome, flush=True)
 
 
 def _told(what: str, wrong: list[str]) -> int:

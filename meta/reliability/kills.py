@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,10 +40,15 @@ class Outcome:
     finished: int = 0
     restored: int = 0
 
+    @property
+    def killed(self) -> int:
+        """How many processes."""
+        return sum(self.killed_at.values())
+
     def __str__(self) -> str:
         places = ", ".join(f"{count} {place}" for place, count in sorted(self.killed_at.items()))
         return (
-            f"{sum(self.killed_at.values())} processes killed ({places}); {self.finished} finished "
+            f"{self.killed} processes killed ({places}); {self.finished} finished "
             f"of whose programs {self.restored} were restored from the cache"
         )
 
@@ -110,12 +115,14 @@ def run_kills(
     seed: int,
     life: float | None = None,
     settings: Mapping[str, str] | None = None,
+    tell: Callable[[Outcome], object] | None = None,
 ) -> Outcome:
     """Kill `kills` times one of `processes` processes that share a cache in `folder`.
 
     Args:
         life: seconds within which each is killed; those of a whole life where not given.
         settings: variables of their environment.
+        tell: is called after each kill with what was seen so far.
     """
     choose, outcome = random.Random(seed), Outcome()
     group = Group(folder, choose, outcome, settings or {})
@@ -125,13 +132,15 @@ def run_kills(
         life = time.monotonic() - started
     running = [group.start() for _ in range(processes)]
     try:
-        while (killed := sum(outcome.killed_at.values())) < kills and not outcome.wrong:
+        while (killed := outcome.killed) < kills and not outcome.wrong:
             victim = choose.choice(running)
             held = _wait(victim, choose.uniform(0, life), for_lock=killed % 2 == 1)
             victim.kill()
             victim.wait()
             group.ended(victim, "with a lock" if held else None)
             running.remove(victim)
+            if victim.returncode == -signal.SIGKILL and tell:
+                tell(outcome)
             for each in [each for each in running if each.poll() is not None]:
                 group.ended(each)
                 running.remove(each)

@@ -64,6 +64,34 @@ def test_the_judge_sees_what_is_wrong_and_only_that():
     assert judge.vacuous(wanted) == (0, 128)
 
 
+def _program(*texts, inputs):
+    steps = tuple(Step(f"v{place}", text) for place, text in enumerate(texts))
+    return Program(0, inputs, steps, (f"v{len(texts) - 1}",))
+
+
+def _is_steady(program):
+    (wanted,) = judge.expected(program, runs=judge.MANY_RUNS)
+    return judge.steady(wanted)
+
+
+@pytest.mark.parametrize("total", ["v1.sum(0)", "v1.mean(0)", "F.layer_norm(v2, (4,))"])
+@pytest.mark.parametrize("truth", ["v3.bool()", "v3.any(-1)", "v3.logical_not()", "v3 == 0"])
+def test_whether_terms_cancel_says_nothing_and_whether_one_is_zero_does(total, truth):
+    given = (Input("x0", torch.float32, (3, 4), (4, 1)),)
+    texts = ("x0.sin()", "torch.cat([v0, -v0.flip(0)])", "v0 * 0 + 0.3", total, truth)
+    assert not _is_steady(_program(*texts, inputs=given)).any()
+    texts = ("x0.sin()", "torch.cat([v0, v0 * 0])", "v0", total, truth)
+    assert _is_steady(_program(*texts, inputs=given)).all()
+
+
+@pytest.mark.parametrize("name", sorted(judge.EXTREMES))
+def test_the_sign_of_zero_says_nothing_where_both_are_given(name):
+    given = (Input("x0", torch.float32, (40,), (1,)),)
+    for other, steady in (("-v0", False), ("v0", True), ("v0 - 1", True)):
+        texts = ("x0 * 0", other, f"torch.{name}(v0, v1)", "torch.signbit(v2)")
+        assert bool(_is_steady(_program(*texts, inputs=given)).all()) is steady
+
+
 @pytest.mark.slow
 def test_what_fails_is_made_small_and_its_script_runs(monkeypatch):
     texts = ("x0 + x1", "v0.sin()", "v1.sum(1)", "v1 * 2", "v2 + v3.amax(1)", "v3 - x1")

@@ -15,9 +15,16 @@ QUICK = {"PLAIT_NATIVE_GUARDS": "0", "PLAIT_CXX_OPTIMIZATION": "-O0"}
 
 
 def test_processes_that_are_killed_harm_none_that_share_their_cache(tmp_path):
-    outcome = run_kills(tmp_path, kills=5, processes=2, seed=7, life=3, settings=QUICK)
+    told: list[int] = []
+    outcome = run_kills(
+        *(tmp_path, 5, 2, 7),
+        life=3,
+        settings=QUICK,
+        tell=lambda so_far: told.append(so_far.killed),
+    )
     assert not outcome.wrong, "\n".join(outcome.wrong)
-    assert sum(outcome.killed_at.values()) == 5
+    assert outcome.killed == 5
+    assert told == [1, 2, 3, 4, 5]
     assert outcome.finished >= 2
 
 

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from randomgraphs.program import Program
 
+CALLED = ("call_method", "call_function")
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 RUNS = 6
 """Of float64 with moved roundings."""
@@ -41,6 +42,14 @@ EXACT = frozenset(
     }
 )
 """Operations that do not round, by name."""
+TRUTHS = frozenset(
+    {"logical_and", "logical_or", "logical_xor", "logical_not", "any", "all", "count_nonzero"}
+    | {"eq", "ne", "bool"}
+)
+"""Operations that ask of a number whether it is zero, as conversions to bools do."""
+EXTREMES = frozenset({"maximum", "minimum", "fmax", "fmin"})
+"""Operations on pairs: of two zeros of different signs they give either, eager one where it has a
+vector and the other where it has not."""
 
 
 @dataclass(frozen=True)
@@ -58,20 +67,20 @@ def expected(program: Program, runs: int = RUNS) -> list[Expected]:
         graph = program.graph()
         plain = _Typed(graph)
         eager = tree_leaves(plain.run(*program.tensors()))
-        exact = tree_leaves(_Wide(graph, plain.kinds, None).run(*program.tensors()))
-        moved = [run for seed in range(runs) if (run := _moved(program, graph, plain.kinds, seed))]
+        values: dict[str, Any] = {}
+        exact = tree_leaves(_Wide(graph, plain.kinds, values).run(*program.tensors()))
+        wide = [_Wide(graph, plain.kinds, values, seed) for seed in range(runs)]
+        moved = [run for each in wide if (run := _moved(program, each))]
     return [
         Expected(one, true, tuple(each[place] for each in moved))
         for place, (one, true) in enumerate(zip(eager, exact, strict=True))
     ]
 
 
-def _moved(
-    program: Program, graph: fx.GraphModule, kinds: dict[str, torch.dtype], seed: int
-) -> list[Any] | None:
+def _moved(program: Program, wide: _Wide) -> list[Any] | None:
     """The results where roundings are moved; None where an index is then out of bounds."""
     try:
-        return tree_leaves(_Wide(graph, kinds, seed).run(*program.tensors()))
+        return tree_leaves(wide.run(*program.tensors()))
     except IndexError:
         return None
 
@@ -92,13 +101,22 @@ class _Typed(fx.Interpreter):
 
 
 class _Wide(fx.Interpreter):
-    """Runs with every float as float64, and its roundings moved."""
+    """Runs with every float as float64, and its roundings moved, if there is a seed.
+
+    Args:
+        exact: the values of all nodes where they are not, which such a run fills.
+    """
 
     def __init__(
-        self, graph: fx.GraphModule, kinds: dict[str, torch.dtype], seed: int | None
+        self,
+        graph: fx.GraphModule,
+        kinds: dict[str, torch.dtype],
+        exact: dict[str, Any],
+        seed: int | None = None,
     ) -> None:
         super().__init__(graph)
         self.kinds = kinds
+        self.exact = exact
         self.random = None if seed is None else torch.Generator().manual_seed(seed)
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
@@ -111,13 +129,23 @@ class _Wide(fx.Interpreter):
 
     def fetch_args_kwargs_from_env(self, n: fx.Node) -> Any:
         """Operands moved as well: a sum rounds by as much as its terms are large, not itself."""
-        found = tree_map(_widened, super().fetch_args_kwargs_from_env(n))
+        found = super().fetch_args_kwargs_from_env(n)
+        if self.random is not None and _asks_truth(n):
+            given = (n.args, n.kwargs)
+            found = fx.map_arg(given, lambda each: self._perhaps_zero(self.env[each], each))
+        found = tree_map(_widened, found)
         return tree_map_only(Tensor, lambda each: self._moved(each, n), found)
 
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
-        if self.random is not None and n.op != "output" and _name(n) in ("eq", "ne"):
-            return self._undecided(value, n)
+        if self.random is None:
+            self.exact[n.name] = tree_map_only(Tensor, _wide, value)
+            return self.exact[n.name]
+        if n.op in CALLED:
+            if _name(n) in ("eq", "ne"):
+                return self._undecided(value, n)
+            if _name(n) in EXTREMES:
+                value = self._either_zero(value, n)
         return tree_map_only(Tensor, lambda each: self._moved(_wide(each), n), value)
 
     def _undecided(self, value: Tensor, node: fx.Node) -> Tensor:
@@ -131,15 +159,39 @@ class _Wide(fx.Interpreter):
         flipped = torch.rand(value.shape, generator=self.random) < 0.5
         return value ^ (near & (one != other) & flipped)
 
+    def _perhaps_zero(self, value: Any, node: fx.Node) -> Any:
+        """Zeros in place of numbers that are not larger than their own rounding, half of them.
+
+        What is added up in one order may be zero, and what was rounded in another.
+        """
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            return value
+        near = value.abs() <= 4 * (value - self.exact[node.name]).abs()
+        return value.masked_fill(near & (torch.rand(value.shape, generator=self.random) < 0.5), 0)
+
+    def _either_zero(self, value: Tensor, node: fx.Node) -> Tensor:
+        """Zeros of either sign, where one of each was given."""
+        if not value.is_floating_point():
+            return value
+        args, named = super().fetch_args_kwargs_from_env(node)
+        one, other = (torch.as_tensor(each) for each in (*args, *named.values()))
+        either = (one == 0) & (other == 0) & (torch.signbit(one) != torch.signbit(other))
+        flipped = either & (torch.rand(value.shape, generator=self.random) < 0.5)
+        return torch.where(flipped, -value, value)
+
     def _moved(self, value: Tensor, node: fx.Node) -> Tensor:
         kind = self.kinds.get(node.name)
-        called = node.op in ("call_method", "call_function")
-        rounds = self.random is not None and called and kind is not None
+        rounds = self.random is not None and node.op in CALLED and kind is not None
         if not rounds or not value.is_floating_point() or _name(node) in EXACT:
             return value
         assert kind is not None
         step = torch.rand(value.shape, generator=self.random, dtype=torch.float64) * 2 - 1
         return value * (1 + 4 * torch.finfo(kind).eps * step)
+
+
+def _asks_truth(node: fx.Node) -> bool:
+    given = (*node.args, *node.kwargs.values())
+    return node.op in CALLED and (_name(node) in TRUTHS or torch.bool in given)
 
 
 def _wide(value: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -420,3 +421,58 @@ def test_file_systems_without_locks_keep_entries_all_the_same(
     assert made.is_relative_to(tmp_path)
     assert not caplog.records
     assert not [*tmp_path.glob("??/*.lock")]
+
+
+def test_entries_that_are_replaced_all_the_while_are_never_called_damaged(tmp_path, caplog):
+    cache, values = DiskCache(tmp_path), [bytes([n]) * 100_000 for n in range(4)]
+    cache.put("key", values[0])
+    ended = threading.Event()
+
+    def replace():
+        while not ended.is_set():
+            for each in values:
+                cache.put("key", each)
+
+    writer = threading.Thread(target=replace)
+    writer.start()
+    found = [cache.get("key") for _ in range(200)]
+    ended.set()
+    writer.join()
+    assert {each for each in found if each is not None} <= {*values}
+    assert sum(each is None for each in found) < 20, "who waits for a checksum finds it"
+    assert not warnings(caplog)
+
+
+@pytest.mark.parametrize("done", [0, 1])
+def test_who_is_killed_between_data_and_checksum_leaves_no_entry(
+    tmp_path, monkeypatch, caplog, done
+):
+    cache = DiskCache(tmp_path)
+    cache.put("key", b"data")
+    replace, replaced = os.replace, []
+
+    def killed(source, target):
+        if len(replaced) == done:
+            raise KeyboardInterrupt
+        replaced.append(target)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        cache.put("key", b"other")
+    monkeypatch.setattr(os, "replace", replace)
+    assert cache.get("key") is None
+    assert not warnings(caplog)
+    cache.put("key", b"other")
+    assert cache.get("key") == b"other"
+
+
+def test_an_entry_that_is_being_put_in_place_is_waited_for(tmp_path, monkeypatch):
+    cache = DiskCache(tmp_path)
+    path = cache.put_file("key", ".bin", b"data")
+    checksum, lock = Path(f"{path}.sha256"), Path(f"{path}.lock")
+    text = checksum.read_bytes()
+    checksum.unlink()
+    lock.touch()
+    monkeypatch.setattr(time, "sleep", lambda seconds: checksum.write_bytes(text))
+    assert cache.get("key") == b"data"

@@ -40,6 +40,8 @@ _FALLBACK = re.compile(_FALLBACK_PREFIX + _RANDOM)
 _STALE_SECONDS = 3600.0
 """No build takes this long, so what is older was left by a process that was killed."""
 _LOCK_SECONDS = 600.0
+_INSTALLING_SECONDS = (0.001, 0.004, 0.016)
+"""Between data and checksum: what takes longer was killed there, and left no entry."""
 _WITHOUT_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 """What file systems answer that have no locks, as NFS without its daemon, or Lustre by default."""
 _SCRATCH_BYTES = 64 << 20
@@ -60,21 +62,33 @@ def is_sound(path: Path) -> bool:
     """Whether an entry is there and is what was stored.
 
     What cannot be read counts as not there: the build that follows replaces it, or says
-    that the folder is of no use.
+    that the folder is of no use. What is replaced meanwhile is looked at again.
     """
     try:
-        with _open(Path(f"{path}{CHECKSUM_SUFFIX}")) as file:
-            expected = file.read()
-        actual = _checksum(path)
+        expected, earlier = _stored_checksum(path), None
+        while expected != earlier:
+            actual = _checksum(path)
+            if actual.encode() == expected:
+                return True
+            expected, earlier = _stored_checksum(path), expected
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
         get_logger("cache").info("cannot read cache entry %s: %s", path, error)
         return False
-    if actual.encode() == expected:
-        return True
     warn_once("cache", f"{path}: {actual}", "cache entry %s is damaged and will be rebuilt", path)
     return False
+
+
+def _stored_checksum(path: Path) -> bytes:
+    """What lies beside an entry; waited for where the entry is being put in place."""
+    checksum, lock = (Path(f"{path}{suffix}") for suffix in (CHECKSUM_SUFFIX, LOCK_SUFFIX))
+    for seconds in _INSTALLING_SECONDS:
+        if checksum.exists() or not (path.exists() and lock.exists()):
+            break
+        time.sleep(seconds)
+    with _open(checksum) as file:
+        return file.read()
 
 
 @contextlib.contextmanager
@@ -128,7 +142,11 @@ def forget_locks() -> None:
 
 
 def install(file: Path, path: Path) -> None:
-    """Copy `file` to the entry `path`, so that a reader sees all of it or none."""
+    """Copy `file` to the entry `path`, so that a reader sees all of it or none.
+
+    Without a checksum there is no entry: that of an earlier one goes first, so that no data lies
+    beside the checksum of other data, even where the process is killed.
+    """
     try:
         staging = Path(tempfile.mkdtemp(prefix=_STAGING_PREFIX, dir=path.parent))
     except OSError as error:
@@ -139,6 +157,7 @@ def install(file: Path, path: Path) -> None:
         (staging / "checksum").write_text(_checksum(file))
         _remove_folder(path)
         _remove_folder(checksum)
+        checksum.unlink(missing_ok=True)
         os.replace(staging / "data", path)
         os.replace(staging / "checksum", checksum)
     except OSError as error:
