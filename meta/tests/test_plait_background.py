@@ -306,6 +306,7 @@ import plait
 from pathlib import Path
 
 folder, number = Path(sys.argv[1]), int(sys.argv[2])
+signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in a shell's background ignore it
 
 def program(x):
     return torch.sin(x) + x * number  # a program of its own: others are in the cache
