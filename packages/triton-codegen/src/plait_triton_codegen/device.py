@@ -238,13 +238,13 @@ def sigmoid(x):
 
 @triton.jit
 def fast_sigmoid(x):
-    return fast_divide(tl.full([], 1.0, tl.float32), 1.0 + fast_exp(-x))
+    return fast_divide(tl.cast(1.0, tl.float32), 1.0 + fast_exp(-x))
 
 
 @triton.jit
 def fast_tanh(x):
     """Relative error below 1e-5."""
-    whole = 1.0 - fast_divide(tl.full([], 2.0, tl.float32), fast_exp(2.0 * x) + 1.0)
+    whole = 1.0 - fast_divide(tl.cast(2.0, tl.float32), fast_exp(2.0 * x) + 1.0)
     return tl.where(tl.abs(x) < 0.04, x - x * x * x * 0.33333334, whole)
 
 
@@ -259,7 +259,7 @@ def bounded_tanh(x, factor):
 def one_plus_erf(x):
     """1 + erf(x) with an absolute error below 4e-7: Abramowitz and Stegun, 7.1.26."""
     size = tl.abs(x)
-    t = fast_divide(tl.full([], 1.0, tl.float32), 1.0 + 0.3275911 * size)
+    t = fast_divide(tl.cast(1.0, tl.float32), 1.0 + 0.3275911 * size)
     series = 1.061405429 * t - 1.453152027
     series = series * t + 1.421413741
     series = series * t - 0.284496736

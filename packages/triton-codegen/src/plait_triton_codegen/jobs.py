@@ -20,6 +20,11 @@ _IMPORTS = (
     "import triton.language as tl",
     "from plait_triton_codegen import device",
 )
+_GLUON_IMPORTS = (
+    "from triton.experimental import gluon",
+    "from triton.experimental.gluon import language as gl",
+    "from plait_triton_codegen import device_roles",
+)
 _ENTRY = re.compile(r"\.entry\s+\w+\s*\((.*?)\)", re.DOTALL)
 _HIDDEN = 2
 """Pointers that Triton adds to the arguments: to memory for kernels, and to some for profiles."""
@@ -36,7 +41,7 @@ class KernelJob:
     """A kernel to compile: all that its machine code depends on, beside versions."""
 
     name: str
-    """The `@triton.jit` function."""
+    """The `@triton.jit` function, or the `@gluon.jit` one."""
     text: str
     """Its source, without imports."""
     signature: tuple[tuple[str, str], ...]
@@ -50,6 +55,8 @@ class KernelJob:
     """The GPU's, such as 90."""
     steps: tuple[tuple[int, int], ...] = ()
     """Positions of sizes among the arguments with what these are multiples of."""
+    language: str = "triton"
+    """What it is written in: "triton" or "gluon"."""
 
     def to_json(self) -> bytes:
         return json.dumps(dataclasses.asdict(self)).encode()
@@ -68,12 +75,11 @@ def compiled(job: KernelJob) -> Any:
     """Triton's `CompiledKernel`. Raises what Triton raises."""
     import triton
     from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
 
     constants = dict(job.constants)
     divisible = {**dict.fromkeys(job.aligned, 16), **dict(job.steps)}
     with _function(job) as function:
-        source = ASTSource(
+        source = _source_class(job.language)(
             fn=function,
             signature={**dict(job.signature), **dict.fromkeys(constants, "constexpr")},
             constexprs=constants,
@@ -84,6 +90,17 @@ def compiled(job: KernelJob) -> Any:
             target=GPUTarget("cuda", job.capability, 32),
             options={"num_warps": job.num_warps, "enable_fp_fusion": False},
         )
+
+
+def _source_class(language: str) -> Any:
+    """What Triton compiles. Raises ImportError where this Triton has no Gluon."""
+    if language == "gluon":
+        from triton.experimental.gluon._runtime import GluonASTSource
+
+        return GluonASTSource
+    from triton.compiler import ASTSource
+
+    return ASTSource
 
 
 def compiled_in_scratch(job: KernelJob) -> Any:
@@ -117,7 +134,8 @@ def machine_code(job: KernelJob, made: Any) -> bytes:
 @contextlib.contextmanager
 def _function(job: KernelJob) -> Iterator[Any]:
     """The kernel's function, whose lines Python finds although they are in no file."""
-    text = "\n".join([*_IMPORTS, "", "", job.text, ""])
+    imports = (*_IMPORTS, *(_GLUON_IMPORTS if job.language == "gluon" else ()))
+    text = "\n".join([*imports, "", "", job.text, ""])
     file = f"plait_kernel_{hashlib.sha256(text.encode()).hexdigest()[:16]}.py"
     lines = text.splitlines(keepends=True)
     names: dict[str, Any] = {"__name__": f"plait_kernel_{job.name}", "__file__": file}

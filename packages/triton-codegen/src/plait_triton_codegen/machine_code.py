@@ -16,7 +16,7 @@ from plait_triton_codegen.errors import KernelCompilationError, TritonCodegenErr
 from plait_triton_codegen.interpreting import require_compiler
 from plait_triton_codegen.jobs import KernelJob
 from plait_triton_codegen.kernels import TritonKernelSource
-from plait_triton_codegen.versions import triton_version
+from plait_triton_codegen.versions import ROLES_CAPABILITY, triton_version
 from plait_triton_codegen.workers import Compilation, current
 from plait_utils import DiskCache, dataclass, stable_hash
 
@@ -106,10 +106,15 @@ def device_code(code: bytes) -> DeviceCode:
 
 
 def kernel_job(source: TritonKernelSource, target: str, aligned: Collection[int]) -> KernelJob:
-    """A kernel to compile for a GPU. Raises TritonCodegenError for another target."""
+    """A kernel to compile for a GPU. Raises TritonCodegenError for another target, and for roles of
+    warps on another GPU than these are for."""
     matched = re.fullmatch(r"cuda:(\d+)", target)
     if matched is None:
         raise TritonCodegenError(f"{target!r} is not a target", hint='write "cuda:90" for sm_90')
+    capability = int(matched[1])
+    if source.tile.roles and capability != ROLES_CAPABILITY:
+        text = f"warps of {source.name} have roles, which GPUs of capability 9.0 alone take"
+        raise TritonCodegenError(text, hint="render it in another tile")
     return KernelJob(
         source.name,
         source.text,
@@ -117,8 +122,9 @@ def kernel_job(source: TritonKernelSource, target: str, aligned: Collection[int]
         tuple(source.constants.items()),
         tuple(sorted(aligned)),
         source.tile.num_warps,
-        int(matched[1]),
+        capability,
         source.steps,
+        source.language,
     )
 
 
@@ -141,7 +147,7 @@ def _versions() -> tuple[str, ...]:
     return __version__, triton_version(), *functions
 
 
-_FUNCTIONS = ("device.py", "device_bytes.py", "device_draws.py", "device_sorts.py")
+_FUNCTIONS = tuple(f"device{part}.py" for part in ("", "_bytes", "_draws", "_roles", "_sorts"))
 """What kernels call."""
 
 

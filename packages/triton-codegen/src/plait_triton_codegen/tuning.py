@@ -82,6 +82,8 @@ def shown(tile: Tile) -> str:
         facts.append(f"by descriptors{', the result too' if tile.described_result else ''}")
     if tile.turns > 1:
         facts.append(f"{tile.turns} to a program")
+    if tile.roles:
+        facts.append(f"with roles, {tile.roles}")
     shared = f", shared out among {tile.programs} programs" if tile.programs else ""
     return f"{' '.join(facts)}{shared}"
 

@@ -12,6 +12,10 @@ OLDEST, NEWEST = (3, 6), (3, 9)
 """The Tritons that plait is tested with."""
 TESTED = "plait is tested with Triton 3.6 to 3.9"
 _INSTALL = "pip install 'triton>=3.6,<3.10'"
+ROLES_CAPABILITY = 90
+"""Of GPUs on which warps of products may have roles: what multiplies so is their instructions."""
+_ROLES_TRITONS = ((3, 6), (3, 7), (3, 8), (3, 9))
+"""Tritons whose Gluon has what such kernels need, under the names of `device_roles.py`."""
 OLDEST_CAPABILITY = 50
 """Of a GPU: the assemblers of these Tritons know sm_50 and newer."""
 
@@ -36,6 +40,20 @@ def check_capability(capability: int) -> None:
     """
     if capability < OLDEST_CAPABILITY:
         raise TritonDeviceError(too_old(capability))
+
+
+def offers_roles(capability: int) -> bool:
+    """Whether a GPU and the Triton that is installed take kernels in Gluon whose warps have roles.
+
+    Args:
+        capability: such as 90.
+    """
+    if capability != ROLES_CAPABILITY:
+        return False
+    try:
+        return numbers_of(triton_version()) in _ROLES_TRITONS
+    except TritonVersionError:
+        return False
 
 
 def too_old(capability: int) -> str:

@@ -29,6 +29,7 @@ from plait_triton_codegen.kernels.source import TritonKernelSource
 from plait_triton_codegen.kernels.space import flatten
 from plait_triton_codegen.kernels.tiles import Tile
 from plait_triton_codegen.options import TritonOptions
+from plait_triton_codegen.versions import offers_roles
 
 
 def tile_choices(
@@ -58,6 +59,7 @@ def tile_choices(
             chip=chip,
             described=described,
             described_result=result_of(product, kernel.params, names) is not None,
+            roles=offers_roles(chip.capability),
         )
         most = len(tiles)
     else:

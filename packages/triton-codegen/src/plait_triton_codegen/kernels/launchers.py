@@ -42,13 +42,14 @@ def function_head(
     signature: Sequence[tuple[str, str]],
     constants: Sequence[str],
     described: str,
+    language: str = "triton",
 ) -> list[str]:
     """The lines above the body of a kernel, which is `described` for people."""
     # Triton would take sizes as 32 bits where they fit, and products of them overflow
     typed = [f"{name}: tl.int64" if kind == "i64" else name for name, kind in signature]
     arguments = ", ".join([*typed, *(f"{name}: tl.constexpr" for name in constants)])
     return [
-        "@triton.jit",
+        f"@{language}.jit",
         f"def {kernel.name}({arguments}):",
         f"    # {described}",
     ]

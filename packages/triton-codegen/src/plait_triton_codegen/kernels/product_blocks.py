@@ -19,7 +19,7 @@ from plait_scheduler import Store
 from plait_triton_codegen.kernels.chips import Chip
 from plait_triton_codegen.kernels.literals import BYTES
 from plait_triton_codegen.kernels.products import Product
-from plait_triton_codegen.kernels.tiles import FULL_GRID, Tile, power_of_two
+from plait_triton_codegen.kernels.tiles import FULL_GRID, ROLES, Tile, power_of_two
 
 LEAST_BLOCK = 16
 """What tensor cores multiply has at least as many rows and columns."""
@@ -70,6 +70,16 @@ _WIDE = (
 )
 """For f32, whose products no tensor core takes: more would not fit in registers."""
 
+_ROLES = (
+    Tile(64, 256, 4, False, 5, 64, roles="in turn"),
+    Tile(128, 128, 4, False, 6, 64, roles="in turn"),
+    Tile(128, 256, 4, False, 4, 64, roles="together"),
+)
+"""For large products of f16 and bf16 whose warps have roles: what two warpgroups have registers
+for, and as many stages as shared memory has room for beside what is stored."""
+_BARRIER_BYTES = 1024
+"""More than the barriers of a program, and what lies unused between its blocks, take."""
+
 
 def product_tile(found: Product, *, tf32: bool, chip: Chip, shared_out: bool = False) -> Tile:
     """The block by rule.
@@ -93,6 +103,7 @@ def product_tiles(
     chip: Chip,
     described: bool = False,
     described_result: bool = False,
+    roles: bool = False,
 ) -> tuple[Tile, ...]:
     """The blocks to choose from, each once: no larger than the matrices, and with room for what
     is on its way in a program's shared memory.
@@ -100,6 +111,7 @@ def product_tiles(
     Args:
         described: whether descriptors can read all factors.
         described_result: whether one can write the result.
+        roles: whether warps may have roles, of a single product of f16 or bf16 without parts.
     """
     alone = _one_block_each(found, tf32, chip.shared_bytes)
     shared_out = tuple(dict.fromkeys(_shared_out(found, alone, chip)))
@@ -112,7 +124,27 @@ def product_tiles(
     read = tuple(dict.fromkeys(replace(tile, described=True) for tile in large))
     # where nothing follows, nothing is gained by threads that need not store
     ahead = [tile for tile in read if tile.programs and described_result]
-    return (*alone, *shared_out, *read, *(replace(tile, described_result=True) for tile in ahead))
+    stored = (replace(tile, described_result=True) for tile in ahead)
+    with_roles = _with_roles(found, chip) if roles and described_result else ()
+    return (*alone, *shared_out, *read, *stored, *with_roles)
+
+
+def _with_roles(found: Product, chip: Chip) -> Iterator[Tile]:
+    """Blocks of programs whose warps have roles, no larger than the matrices, where there is one
+    for each program at least."""
+    sides = [_count(each) for each in (found.rows, found.columns, found.inner)]
+    if not all(each.is_constant for each in sides):
+        return
+    for tile in _ROLES:
+        blocks = tile.xblock, tile.rblock, tile.kblock
+        is_large = all(e.as_int() >= b for e, b in zip(sides, blocks, strict=True))
+        stored = _BARRIER_BYTES + 2 * tile.xblock * ROLES[tile.roles].stored_bytes
+        if ROLES[tile.roles].shares_blocks:
+            stored -= tile.xblock * ROLES[tile.roles].stored_bytes
+        fits = _turn_bytes(found, tile) * tile.stages + stored <= chip.shared_bytes
+        if is_large and fits and _blocks(found, tile) >= chip.processors:
+            facts = replace(tile, programs=chip.processors, described=True)
+            yield replace(facts, described_result=True)
 
 
 def _one_block_each(found: Product, tf32: bool, shared: int) -> tuple[Tile, ...]:

@@ -44,6 +44,7 @@ from plait_triton_codegen.kernels.product_blocks import product_tile
 from plait_triton_codegen.kernels.product_writer import ProductWriter
 from plait_triton_codegen.kernels.products import Product, product_of
 from plait_triton_codegen.kernels.reductions import ReductionRule, reduction_rule
+from plait_triton_codegen.kernels.roles import RolesWriter
 from plait_triton_codegen.kernels.scans import (
     first_states,
     joined_states,
@@ -124,10 +125,13 @@ def _attention(
 def _product(
     kernel: Kernel, found: Product, options: TritonOptions, tile: Tile
 ) -> TritonKernelSource:
-    """Raises UnsupportedKernelError for a type that Triton does not have."""
+    """Raises UnsupportedKernelError for a type that Triton does not have, and for roles of warps in
+    what these do not take."""
     for param in kernel.params:
         kind_of(param.dtype)
     exact = is_wide(kernel, options)
+    if tile.roles:
+        return _of_blocks(kernel, RolesWriter(kernel, found, options, exact, tile).text())
     return _of_blocks(kernel, ProductWriter(kernel, found, options, exact, tile).text())
 
 
@@ -147,8 +151,10 @@ def _rule_of(
 def _of_blocks(kernel: Kernel, text: BlocksText) -> TritonKernelSource:
     """The source of a kernel that writes its own loops."""
     signature = signature_of(kernel, text.checks)
-    lines = function_head(kernel, signature, [*text.tile.constants], describe_loops(kernel))
-    lines += text.lines
+    language = "gluon" if text.tile.roles else "triton"
+    constants = [*text.tile.constants]
+    lines = function_head(kernel, signature, constants, describe_loops(kernel), language)
+    lines = [*([f"{text.function}\n"] if text.function else []), *lines, *text.lines]
     launcher = launcher_of(kernel, text.blocks, text.tile, True, text.checks, text.described)
     body = "\n".join(lines) + "\n"
     return TritonKernelSource(

@@ -15,6 +15,12 @@ IMPORTS: tuple[str, ...] = (
     "from plait_triton_codegen.runtime import IndexErrors, on_device",
 )
 """What the text of kernels and launchers needs."""
+_GLUON: tuple[str, ...] = (
+    "from triton.experimental import gluon",
+    "from triton.experimental.gluon import language as gl",
+    "from plait_triton_codegen import device_roles",
+)
+"""What those need beside it that are written in Gluon."""
 _DESCRIBED = "from plait_triton_codegen.runtime import begin_aligned, in_scratch"
 """What those need beside it that read by descriptors."""
 
@@ -32,6 +38,8 @@ class BlocksText:
     blocks: tuple[tuple[IndexExpr, int], ...]
     checks: int
     described: tuple[str, ...] = ()
+    function: str = ""
+    """The source of one that it needs, where there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +47,7 @@ class TritonKernelSource:
     """A kernel as Triton source."""
 
     name: str
-    """The `@triton.jit` function."""
+    """The `@triton.jit` function, or in Gluon the `@gluon.jit` one."""
     text: str
     """Its source, without imports."""
     launcher: str
@@ -56,6 +64,11 @@ class TritonKernelSource:
     such needs memory to make them in."""
     steps: tuple[tuple[int, int], ...] = ()
     """Positions of sizes among the arguments with what these are multiples of."""
+
+    @property
+    def language(self) -> str:
+        """What it is written in: "triton" or "gluon"."""
+        return "gluon" if self.tile.roles else "triton"
 
     @property
     def constants(self) -> dict[str, int]:
@@ -77,7 +90,8 @@ class TritonKernelSource:
     @property
     def imports(self) -> tuple[str, ...]:
         """What its text and its launcher need."""
-        return (*IMPORTS, _DESCRIBED) if self.described else IMPORTS
+        gluon = _GLUON if self.language == "gluon" else ()
+        return (*IMPORTS, *gluon, *((_DESCRIBED,) if self.described else ()))
 
     @property
     def module(self) -> str:

@@ -92,6 +92,25 @@ TRANSPOSE_WARPS = 8
 
 
 @dataclass(frozen=True, slots=True)
+class Roles:
+    """How two warpgroups multiply, to which other warps bring the factors."""
+
+    function: str
+    """Of `device_roles`."""
+    shares_blocks: bool
+    """Whether each has half of a block's rows, rather than every second block."""
+    stored_bytes: int
+    """Of a row of the result, how many are stored at a time."""
+
+
+ROLES = {
+    "together": Roles("together", True, 256),
+    "in turn": Roles("in_turn", False, 128),
+}
+"""The roles that warps may have, by name."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tile:
     """A block of `xblock` outer points; of `rblock` inner points at a time, if there are any.
 
@@ -116,6 +135,9 @@ class Tile:
     """Whether those factors of a product that are plain matrices are read by descriptors."""
     described_result: bool = False
     """Whether a descriptor writes its result, too, where that is a plain matrix."""
+    roles: str = ""
+    """Of a product whose warps have roles, which of `ROLES` these are; `num_warps` are those of a
+    warpgroup then, of which there are two, beside warps that read."""
 
     @property
     def constants(self) -> dict[str, int]:
