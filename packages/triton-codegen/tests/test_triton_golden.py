@@ -17,6 +17,7 @@ from triton_mixtures import gradient_kernels
 from triton_products import grouped, grouped_terms, product, scaled, swiglu, with_bias_and_gelu
 
 from plait_triton_codegen import Tile, TritonOptions, render_kernel
+from plait_triton_codegen.kernels import roles
 
 _KEYS, _QUERIES = gradient_kernels(Case("causal", (2, 8, 2, 1000, 1000, 64, 64)))
 GOLDEN = Path(__file__).parent / "golden"
@@ -70,6 +71,17 @@ def test_generated_text_of_a_form_of_products_is_as_kept() -> None:
     _compare("product_described", render_kernel(kernel, tile=tile).module)
     tile = replace(tile, described_result=True)
     _compare("product_described_result", render_kernel(kernel, tile=tile).module)
+
+
+def test_generated_text_of_warps_with_roles_is_as_kept(monkeypatch) -> None:
+    monkeypatch.setattr(roles, "is_interpreted", lambda: False)
+    facts = {"programs": 132, "described": True, "described_result": True}
+    tile = Tile(64, 256, 4, False, 5, 64, roles="in turn", **facts)
+    kernel = product(8192, 8192, 2048, turned="right")
+    _compare("product_roles_in_turn", render_kernel(kernel, tile=tile).module)
+    tile = Tile(128, 256, 4, False, 4, 64, roles="together", **facts)
+    kernel = with_bias_and_gelu(8000, 3000, 776)
+    _compare("product_roles_together", render_kernel(kernel, tile=tile).module)
 
 
 def test_generated_text_of_descriptors_of_groups_is_as_kept() -> None:

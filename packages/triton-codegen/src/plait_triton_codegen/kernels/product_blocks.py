@@ -138,10 +138,10 @@ def _with_roles(found: Product, chip: Chip) -> Iterator[Tile]:
     for tile in _ROLES:
         blocks = tile.xblock, tile.rblock, tile.kblock
         is_large = all(e.as_int() >= b for e, b in zip(sides, blocks, strict=True))
-        stored = _BARRIER_BYTES + 2 * tile.xblock * ROLES[tile.roles].stored_bytes
-        if ROLES[tile.roles].shares_blocks:
-            stored -= tile.xblock * ROLES[tile.roles].stored_bytes
-        fits = _turn_bytes(found, tile) * tile.stages + stored <= chip.shared_bytes
+        roles = ROLES[tile.roles]
+        rows = tile.xblock * (1 if roles.shares_blocks else 2)
+        beside = rows * roles.stored_bytes + _BARRIER_BYTES
+        fits = _turn_bytes(found, tile) * tile.stages + beside <= chip.shared_bytes
         if is_large and fits and _blocks(found, tile) >= chip.processors:
             facts = replace(tile, programs=chip.processors, described=True)
             yield replace(facts, described_result=True)

@@ -102,7 +102,7 @@ class RolesWriter:
         facts = height, self._parts, tile.rblock, tile.kblock, tile.stages
         forms = (*facts, left.along_terms, right.along_terms)
         passed = [param.name for param in self.kernel.params] + [*self.kernel.symbols]
-        given = f"({', '.join(passed)},)"
+        given = f"({', '.join(passed)})"
         finish = fresh(f"{self.kernel.name}_finish", taken)
         lines += [
             f"device_roles.{ROLES[tile.roles].function}(",
