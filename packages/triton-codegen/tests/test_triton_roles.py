@@ -165,6 +165,15 @@ def test_other_products_keep_their_forms(name: str, compiles) -> None:
     assert len(tile_choices(REFUSED[name], TritonOptions(), chip=H200)) > 1
 
 
+@pytest.mark.parametrize(
+    "facts", [{"stages": 1}, {"num_warps": 8}, {"xblock": 96}, {"xblock": 32}, {"programs": 0}]
+)
+def test_tiles_in_which_roles_would_wait_are_refused(facts: dict[str, int], compiles) -> None:
+    for tile in tiles():
+        with pytest.raises(UnsupportedKernelError, match="no roles"):
+            render_kernel(LARGE, tile=replace(tile, **facts))
+
+
 def test_not_offered_where_a_matrix_begins_anywhere(compiles) -> None:
     for aligned in (frozenset({0, 1}), frozenset({1, 2}), frozenset({0, 2})):
         assert not offered(LARGE, 90, aligned)

@@ -34,6 +34,10 @@ from plait_triton_codegen.kernels.values import Term, ValueWriter
 from plait_triton_codegen.options import TritonOptions
 
 _WARPGROUPS = 2
+_WARPS = 4
+"""Of a warpgroup."""
+_LEAST_ROWS = 64
+"""That a warpgroup multiplies."""
 _GROUPED_ROWS = 2048
 """Rows of blocks whose programs run one after another for each block of columns."""
 _BOTH = frozenset(("x", "r"))
@@ -50,10 +54,11 @@ _KNOWN = re.compile(
 """What means the same in Gluon."""
 
 
-def require_roles(kernel: Kernel, found: Product) -> None:
+def require_roles(found: Product, tile: Tile) -> None:
     """Raises UnsupportedKernelError for a product that this form does not take: several sums,
-    batches, groups, scales, factors of other types than f16 and bf16 or other sums than of f32; and
-    under Triton's interpreter, which runs no Gluon."""
+    batches, groups, scales, factors of other types than f16 and bf16 or other sums than of f32; for
+    a tile in which roles would wait for each other, or warpgroups cannot multiply; and under
+    Triton's interpreter, which runs no Gluon."""
     if is_interpreted():
         raise UnsupportedKernelError("Triton's interpreter runs no kernels whose warps have roles")
     in_parts = found.batches or found.groups is not None or found.term_groups is not None
@@ -63,6 +68,15 @@ def require_roles(kernel: Kernel, found: Product) -> None:
     kinds = each.left.dtype, each.right.dtype
     if kinds[0] not in _FACTORS or kinds[0] is not kinds[1] or each.dtype is not DType.f32:
         raise UnsupportedKernelError("warps have roles in products of f16 or bf16 alone")
+    # a stage is given back when the next one is multiplied, so there is a next one
+    rest = tile.xblock % (_LEAST_ROWS * (_WARPGROUPS if _shares(tile) else 1))
+    if rest or tile.stages < 2 or tile.num_warps != _WARPS or not tile.programs:
+        raise UnsupportedKernelError(f"warps have no roles in {tile}")
+
+
+def _shares(tile: Tile) -> bool:
+    """Whether warpgroups share a block's rows."""
+    return ROLES[tile.roles].shares_blocks
 
 
 @dataclass(slots=True)
@@ -80,7 +94,7 @@ class RolesWriter:
 
         Raises UnsupportedKernelError for what this form does not take.
         """
-        require_roles(self.kernel, self.found)
+        require_roles(self.found, self.tile)
         tile, taken = self.tile, taken_names(self.kernel) | {"gl", "gluon", "device_roles"}
         height = tile.xblock // self._parts
         left, right = self._factors()
@@ -123,7 +137,7 @@ class RolesWriter:
     @property
     def _parts(self) -> int:
         """Of a block's rows, each of which a warpgroup has."""
-        return _WARPGROUPS if ROLES[self.tile.roles].shares_blocks else 1
+        return _WARPGROUPS if _shares(self.tile) else 1
 
     def _factors(self) -> tuple[Matrix, Matrix]:
         """The matrices that are multiplied."""
