@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from plait_utils._version import __version__
 from plait_utils.cache import DiskCache
 from plait_utils.hashing import stable_hash
 from plait_utils.log import get_logger, warn_once
@@ -119,7 +120,7 @@ def _key(index: int, kinds: frozenset[Kind]) -> str:
     from importlib import metadata
 
     found = torch.cuda.get_device_properties(index)
-    versions = [metadata.version("plait-utils")]
+    versions = [__version__]
     if kinds & BY_FUNCTIONS:  # Triton brings what it calls
         versions += [each.version for each in metadata.distributions(name="triton")]
     torchs = (torch.__version__, torch.version.git_version, torch.version.cuda, torch.version.hip)
