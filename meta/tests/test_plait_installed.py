@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,19 @@ def test_a_file_that_is_written_later_is_told_by_its_place_and_time(one, tmp_pat
     written.write_text("x = 33\n")  # of another size, whatever its time
     os.utime(written, ns=(0, 0))
     assert str(written) in facts(tmp_path / "here")[0]
+
+
+def test_a_file_that_is_replaced_by_an_older_one_is_told_by_its_place_and_time(one, tmp_path):
+    """As `cp -p` and archives keep the times of what they bring."""
+    install(tmp_path / "here", "one", one)
+    before = facts(tmp_path / "here")
+    replaced = tmp_path / "here" / "one" / "a.py"
+    time.sleep(0.02)  # longer than a file system's clock stands still
+    replaced.write_text("x = 2\n")  # of the same size
+    os.utime(replaced, ns=(0, 0))
+    first, second = facts(tmp_path / "here")
+    assert str(replaced) in first
+    assert second == before[1]
 
 
 @pytest.mark.parametrize("damage", ["none", "twice", "empty", "binary"])

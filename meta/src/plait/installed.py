@@ -40,7 +40,7 @@ class Files:
         if record is None:
             return  # as of those that are developed where they are
         try:
-            self._installed = os.stat(record).st_mtime_ns
+            self._installed = _last_touched(os.stat(record))
             text = Path(record).read_bytes()
         except OSError:
             return
@@ -53,9 +53,15 @@ class Files:
         written since, or that no installer knows, where it lies, its size and its time."""
         name = path[self._prefix :]
         hashed, size = self._known.get(name, ("", -1))
-        if size == status.st_size and status.st_mtime_ns <= self._installed:
+        if size == status.st_size and _last_touched(status) <= self._installed:
             return f"{name} {hashed}"
         return f"{path} {status.st_size} {status.st_mtime_ns}"
+
+
+def _last_touched(status: os.stat_result) -> int:
+    """When a file was last written or put where it is, in ns: copies may keep the time of writing,
+    but not that of the change."""
+    return max(status.st_mtime_ns, status.st_ctime_ns)
 
 
 def _records_below(root: str) -> dict[str, str]:

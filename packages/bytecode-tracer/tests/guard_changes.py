@@ -250,6 +250,7 @@ CHANGES: dict[str, Change] = {
     "key of a state appears": appear_for(lambda w: w.keyed.states, lambda w: w.keyed.keys[3]),
     "value under a tensor": switch_at(lambda w: w.keyed.values, lambda w: w.keyed.keys[0]),
     "value under an object": switch_at(lambda w: w.keyed.values, lambda w: w.keyed.keys[2]),
+    "key of a counter appears": appear_for(lambda w: w.keyed.counter, lambda w: w.keyed.keys[3]),
     "keys change places": lambda w: w.keyed.keys.reverse(),
     "key replaced": switch(lambda w: w.keyed.keys, 1, lambda w: nn.Parameter(torch.ones(2))),
     "no leaf any more": switch(lambda w: w.keyed.keys, 1, lambda w: w.keyed.keys[1] * 2),

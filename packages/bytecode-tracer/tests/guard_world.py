@@ -5,7 +5,7 @@ from __future__ import annotations
 import array
 import functools
 import types
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -87,6 +87,7 @@ class Keyed:
         self.values: dict[Any, Any] = {key: n for n, key in enumerate(self.keys[:3])}
         self.states: defaultdict[Any, Any] = defaultdict(dict, self.values)
         self.counts = [torch.tensor(3.0), torch.tensor(4.0, dtype=torch.float64), torch.tensor(5.5)]
+        self.counter = Counter({self.keys[0]: 1})
         self.tables = {"ordered": OrderedDict(self.values), "special": OrderedTable(self.values)}
 
 
@@ -247,6 +248,8 @@ def _keyed(keyed: Source, constants: Constants) -> Iterator[tuple[Source | None,
         table = keyed.entry("tables").element(name, repr(name))
         yield Source(f"{table.code}[{of_keys[0].code}]", name, table), Kind.EQUAL, 0
         yield table, Kind.PYTHON, f"{of_keys[1].code} in {{}}"
+    counter = keyed.entry("counter")
+    yield Source(f"{counter.code}[{of_keys[3].code}]", "a count", counter), Kind.EQUAL, 0
     yield of_keys[1], Kind.PYTHON, "{}.is_leaf is True"
     changes = (Change("add_", (1,), {}),)
     reader = constants.name(functools.partial(count, changes, 1.0, 2**24))

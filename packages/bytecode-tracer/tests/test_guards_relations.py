@@ -78,6 +78,7 @@ FLOAT_CONDITIONS = st.recursive(
     lambda inner: st.one_of(
         st.builds("({} {} {})".format, inner, st.sampled_from(["and", "or"]), inner),
         st.builds("(not {})".format, inner),
+        st.builds("({} {} {})".format, st.booleans(), st.sampled_from(["and", "or"]), inner),
     ),
     max_leaves=3,
 )

@@ -109,7 +109,7 @@ class _Writer:
                         self.emit(Op.AND, takes=2)
                     left = right
             case ast.Constant(value=bool() as value):
-                self.emit(Op.CONSTANT, int(value))
+                self.constant(int(value))
             case _:
                 self.number(node)
                 self.emit(Op.TRUTH, takes=1)
@@ -117,8 +117,8 @@ class _Writer:
     def number(self, node: ast.expr) -> None:
         """An int."""
         match node:
-            case ast.Constant(value=value) if type(value) is int and abs(value) < 2 * _BOUND:
-                self.emit(Op.CONSTANT, value)
+            case ast.Constant(value=value):
+                self.constant(value)
             case ast.Name(id=name) if name in self.names:
                 self.leaf(name, "", 0)
             case ast.Call(
@@ -140,6 +140,12 @@ class _Writer:
                 self.emit(Op.NEG, takes=1)
             case _:
                 raise _Foreign
+
+    def constant(self, value: object) -> None:
+        """A number of the text."""
+        if type(value) is not int or abs(value) >= 2 * _BOUND:
+            raise _Foreign
+        self.emit(Op.CONSTANT, value)
 
     def leaf(self, name: str, read: str, dim: int) -> None:
         entry = (self.names[name], _READS[read], dim)

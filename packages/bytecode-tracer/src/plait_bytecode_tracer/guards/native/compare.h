@@ -72,9 +72,12 @@ static PyObject *read_by_key(Check *check, Node *node, PyObject *base)
     if (!reads_as_dict(base)) /* others compute what they hold, or are asked by a place */
         return PyObject_GetItem(base, key);
     PyObject *found = look_up(base, key);
-    if (found == NULL && !PyErr_Occurred())
-        PyErr_SetObject(PyExc_KeyError, key); /* which a defaultdict would add */
-    return Py_XNewRef(found);
+    if (found || PyErr_Occurred())
+        return Py_XNewRef(found);
+    if (strcmp(Py_TYPE(base)->tp_name, "collections.defaultdict") != 0)
+        return PyObject_GetItem(base, key); /* other classes may have a value all the same */
+    PyErr_SetObject(PyExc_KeyError, key); /* which a defaultdict would add */
+    return NULL;
 }
 
 /* As `count` of readers.py, where the tensor is seen to hold a number as that expects it. */

@@ -101,6 +101,8 @@ class Lookups:
         """What a Python condition asks; None where only Python can tell."""
         if guard.kind is not Kind.PYTHON or not isinstance(guard.expected, str):
             return None
+        if len(guard.sources) > 1:  # checked last, without a value
+            return None
         if guard.source is None:
             return self._held(guard.expected)
         if found := _ATTRIBUTE.fullmatch(guard.expected):
