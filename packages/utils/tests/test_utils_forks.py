@@ -6,8 +6,11 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pytest
+
+from plait_utils import forks
 
 SLOW = """
 import time
@@ -229,3 +232,25 @@ def test_a_fork_waits_while_a_process_is_started(run):
         """
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n0\n", "")
+
+
+def test_a_fork_does_not_wait_for_ever_for_who_starts_a_process(monkeypatch):
+    monkeypatch.setattr(forks, "_START_SECONDS", 0.2)
+    began, ends = threading.Event(), threading.Event()
+
+    def start():
+        with forks.starting_process():
+            began.set()
+            ends.wait(30)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    assert began.wait(10)
+    child = os.fork()
+    if child == 0:
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    ends.set()
+    thread.join()
+    with forks.starting_process():  # the lock is nobody's
+        pass

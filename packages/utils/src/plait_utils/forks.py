@@ -115,9 +115,21 @@ os.register_at_fork(after_in_child=_free_locks)
 # Processes.
 
 _starting = threading.RLock()
-os.register_at_fork(
-    before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_starting.release
-)
+_forking = threading.local()
+_START_SECONDS = 10.0
+"""How long a fork waits at most: who starts a process may wait for what the fork holds."""
+
+
+def _wait_for_starts() -> None:
+    _forking.holds = _starting.acquire(timeout=_START_SECONDS)
+
+
+def _let_start() -> None:
+    if _forking.holds:
+        _starting.release()
+
+
+os.register_at_fork(before=_wait_for_starts, after_in_parent=_let_start, after_in_child=_let_start)
 
 
 @contextlib.contextmanager
