@@ -38,7 +38,7 @@ from plait_ir_lowering import (
     substitute,
 )
 from plait_scheduler.domains import points
-from plait_scheduler.nodes import final_reads, reads_of
+from plait_scheduler.nodes import reads_of, result_reads
 from plait_scheduler.prune import prune
 from plait_scheduler.writeback import results_written_back
 from plait_utils import dataclass
@@ -64,7 +64,9 @@ def write_regions(graph: Graph) -> Graph:
     if not changed:
         return graph
     definitions = (changed.get(d.buffers[0].name, (d,)) for d in graph.definitions)
-    return prune(replace(graph, definitions=tuple(chain.from_iterable(definitions))))
+    made = {name for result in found for name in parts.checked[result]}
+    checks = tuple(name for name in graph.checks if name not in made)
+    return prune(replace(graph, definitions=tuple(chain.from_iterable(definitions)), checks=checks))
 
 
 @dataclass(slots=True)
@@ -79,9 +81,11 @@ class _Parts:
     places: dict[str, int] = field(default_factory=dict)
     spared: Counter[str] = field(default_factory=Counter)
     """How often what reads a buffer is left out: copies of parts that were scattered into."""
+    checked: dict[str, set[str]] = field(default_factory=dict)
+    """By result, the scatters whose indices are checked where its parts are written."""
 
     def __post_init__(self) -> None:
-        self.reads.update(final_reads(self.graph))
+        self.reads.update(result_reads(self.graph))  # scatters that are checks are what is wanted
         for place, definition in enumerate(self.graph.definitions):
             names = reads_of(definition)
             self.reads.update(names)
@@ -96,14 +100,17 @@ class _Parts:
         None where some of them is no such part; what is a scatter already stays.
         """
         found: list[tuple[Definition, ...]] = []
+        checked = self.checked.setdefault(result, set())
         name = result
         while name != target:
             others = self.reads[name] - self.spared[name]
             if name not in self.makers or (name != result and others != 1):
                 return []
             definition = self.makers[name]
-            if not isinstance(definition.body, Scatter):
-                made = self._of_region(definition, target)
+            if isinstance(definition.body, Scatter):
+                checked.add(name)
+            else:
+                made = self._of_region(definition, target, checked)
                 if made is None:
                     return []
                 found.append(made)
@@ -112,7 +119,9 @@ class _Parts:
             first, name = name, definition.body.target
         return found if self.last_read.get(target, -1) <= self.places[first] else []
 
-    def _of_region(self, definition: Definition, target: str) -> tuple[Definition, ...] | None:
+    def _of_region(
+        self, definition: Definition, target: str, checked: set[str]
+    ) -> tuple[Definition, ...] | None:
         body, buffer = definition.body, definition.buffers[0]
         if not isinstance(body, Pointwise):
             return None
@@ -130,6 +139,7 @@ class _Parts:
             return None
         scatter = self._of_scatter(region, base, target)
         if scatter is not None:
+            checked.add(cast(Load, region.value).buffer)
             self.spared[base] += 1
             return (replace(definition, body=scatter),)
         count, numel = points(region.ranges), buffer.layout.numel
