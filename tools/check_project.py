@@ -167,7 +167,7 @@ def names_in_table(table: ast.Dict) -> Iterator[tuple[str, str]]:
         assert isinstance(module, ast.Constant)
         for each in ast.walk(names):
             if isinstance(each, ast.Constant):
-                yield module.value, each.value
+                yield str(module.value), str(each.value)
 
 
 def names_taken(node: ast.stmt) -> Iterator[tuple[str, str]]:
