@@ -58,7 +58,7 @@ def test_a_module_at_the_place_of_a_dead_one_has_its_own_specialisations() -> No
 class Alike(nn.Module):
     """Equal to all of its kind, and not hashable."""
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # as Python itself says that there is none
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Alike)

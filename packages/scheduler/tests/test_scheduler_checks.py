@@ -92,7 +92,7 @@ KEPT = {
   define z: f32[8, 4] on cpu
     for i0: 8, i1: 4 = masked(logical_and(ge(index(i0), i64(3)), lt(index(i0), i64(8))), x[i0 - 3, i1], masked(logical_and(ge(index(i0), i64(0)), lt(index(i0), i64(3))), y[i0, i1], f32(0.0)))
   return z
-""",  # noqa: E501
+""",  # noqa: E501  # the text of a graph has a line for each definition
     "a call takes it": """
   define z: f32[3, 4] on cpu
     call out aten::exp.out(y)
