@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field
 
+from plait_cpp_codegen.kernels.ahead import read_ahead
 from plait_cpp_codegen.kernels.index import c_index, kernel_index
 from plait_cpp_codegen.kernels.past import past_caches
 from plait_cpp_codegen.kernels.plan import LoopPlan, extent_of, spelled
@@ -68,6 +69,7 @@ class BodyWriter:
             shared={} if inner_loops else self.shared,
             tables=self.tables,
             past=past_caches(self.plan),
+            ahead=read_ahead(self.plan),
             shares=shares(self.plan.kernel.statements) if self.plan.along_rows else frozenset(),
         )
 

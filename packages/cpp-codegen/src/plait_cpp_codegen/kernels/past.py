@@ -17,11 +17,12 @@ runs in turns):
 
 from __future__ import annotations
 
+from plait_cpp_codegen.kernels.narrowing import last_offset
 from plait_cpp_codegen.kernels.plan import LoopPlan
 from plait_scheduler import Access, Param, Store
 
 _BYTES = 1 << 24
-"""Results have so many at least: other machines' caches are larger, or shared by fewer."""
+"""What is large has so many at least: other machines' caches are larger, or shared by fewer."""
 
 
 def past_caches(plan: LoopPlan) -> frozenset[str]:
@@ -30,13 +31,14 @@ def past_caches(plan: LoopPlan) -> frozenset[str]:
     return frozenset(
         param.name
         for param in plan.kernel.params
-        if param.access is Access.WRITE and stored.count(param.name) == 1 and _is_large(param)
+        if param.access is Access.WRITE and stored.count(param.name) == 1 and is_large(param)
     )
 
 
-def _is_large(param: Param) -> bool:
-    points = param.layout.numel
-    return points.is_constant and points.constant * param.dtype.itemsize >= _BYTES
+def is_large(param: Param) -> bool:
+    """Whether little of it would be found in a cache."""
+    last = last_offset(param.layout)
+    return last.is_constant and (last.constant + 1) * param.dtype.itemsize >= _BYTES
 
 
 def behind(plan: LoopPlan) -> list[str]:

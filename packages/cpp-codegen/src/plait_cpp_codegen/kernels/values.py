@@ -60,6 +60,8 @@ class ValueEmitter:
     positional: dict[Value, bool] = field(default_factory=dict)
     past: frozenset[str] = frozenset()
     """The parameters that are written past the caches."""
+    ahead: frozenset[str] = frozenset()
+    """Those that are read ahead."""
     shares: frozenset[Value] = frozenset()
     """Quotients of what is at most the divisor."""
 
@@ -277,7 +279,8 @@ class ValueEmitter:
         if not moving and kind == "uniform":
             return f"load_uniform<L>({name} + {kernel_index(offset)}{fixed})"
         if not moving and kind == "unit":
-            return f"load<L>({name} + {kernel_index(offset)}{fixed})"
+            how = "load_ahead" if name in self.ahead else "load"
+            return f"{how}<L>({name} + {kernel_index(offset)}{fixed})"
         if not moving and step == "2":
             return f"load_second<L>({name} + {kernel_index(offset)}{fixed})"
         if moving and kind != "irregular":

@@ -344,6 +344,11 @@ template <int L> INLINE vec<int64_t, L> product_of_words(vec<int64_t, L> a, vec<
   } else return a * b;
 }
 template <int L, class M> INLINE auto load(const M* p) { return Memory<M, L>::load(p); }
+// The same, and asks for what lies a page further.
+template <int L, class M> INLINE auto load_ahead(const M* p) {
+  __builtin_prefetch((const char*)p + 4096);
+  return load<L>(p);
+}
 template <int L, class M, class V> INLINE void store(M* p, V x) { Memory<M, L>::store(p, x); }
 // The same past the caches, by whole vectors in their places: what will not be found there again need not be
 // read in order to be overwritten. At the end `stored_past` lets all others see it.
