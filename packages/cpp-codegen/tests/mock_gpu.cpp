@@ -27,6 +27,7 @@
 
 namespace {
 enum { KERNEL, COPY, FILL, OPERATOR = 0 };  // kinds of nodes: an operator of torch is a kernel of its own
+enum { OVERLAPS = 6 };  // an attribute of launches
 enum { INVALID = 1, NO_CONTEXT = 201, IN_CAPTURE = 900, NOT_IN_CAPTURE = 901, FAILED = 719 };
 using Work = std::function<void()>;
 using Handle = std::shared_ptr<void>;
@@ -37,6 +38,8 @@ struct Graph { std::vector<std::shared_ptr<Node>> nodes; };
 struct Executable { std::map<void*, Node> changed; std::vector<void*> order; };
 struct Stream { std::deque<Work> queue; uint64_t begun = 0; Graph* graph = nullptr; void* last = nullptr; int device = 0; };
 struct Event { Stream* stream; uint64_t end; };
+struct Attribute { int id, pad, value[16]; };
+struct Launch { unsigned grid[3], block[3], shared; void* stream; const Attribute* attributes; unsigned count; };
 struct Block { void* data; int64_t bytes; Stream* stream; bool pooled; };
 
 std::recursive_mutex lock;
@@ -53,7 +56,7 @@ thread_local void* context = nullptr;
 thread_local Stream* current = &default_stream;
 thread_local bool pooled = false;
 bool lazy = false;
-std::atomic<int> calls{0}, failure{FAILED}, failing{0}, failing_memory{0}, failing_wait{0}, misused{0};
+std::atomic<int> calls{0}, failure{FAILED}, failing{0}, failing_memory{0}, failing_wait{0}, misused{0}, overlapping{0};
 std::atomic<int> blocks{0}, views{0}, modules{0}, events{0}, graphs{0}, executables{0};
 
 template <class F> F* torchs(const char* name) {
@@ -148,6 +151,11 @@ EXPORT int cuLaunchKernel(void* function, unsigned programs, unsigned, unsigned,
   const Kernel& kernel = *(Kernel*)function;
   submit(*stream_at(stream), {KERNEL, (Kernel*)function, programs, values_of(kernel, arguments), {}});
   return 0;
+}
+EXPORT int cuLaunchKernelEx(const Launch* launch, void* function, void** arguments, void**) {
+  for (unsigned i = 0; i < launch->count; ++i) overlapping += launch->attributes[i].id == OVERLAPS && launch->attributes[i].value[0] == 1;
+  misused += launch->block[0] != 32 || launch->block[1] * launch->block[2] * launch->grid[1] * launch->grid[2] != 1 || launch->shared != 64 << 10;
+  return cuLaunchKernel(function, launch->grid[0], 1, 1, 32, 1, 1, 0, launch->stream, arguments, nullptr);
 }
 EXPORT int cuMemcpyAsync(void* to, const void* from, size_t bytes, void* stream) {
   CALLED();
@@ -414,6 +422,7 @@ EXPORT void mock_fail_wait(int at) { failing_wait = at; }
 EXPORT int mock_fails() { return failing + failing_memory; }
 EXPORT void mock_wait() { for (size_t i = 0; i < streams.size(); ++i) drain(*streams[i]); }
 EXPORT int mock_waiting() { std::lock_guard<std::recursive_mutex> held(lock); return (int)current->queue.size(); }
+EXPORT int mock_overlapping() { return overlapping; }
 EXPORT int mock_misused() { return misused; }
 EXPORT int mock_calls() { return calls; }
 EXPORT void mock_alive(int* counts) {

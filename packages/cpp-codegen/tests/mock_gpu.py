@@ -11,7 +11,7 @@ import os
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -110,6 +110,7 @@ def built(
     otherwise: Callable[..., Any] | None = None,
     graphs: DeviceGraphs | None = None,
     check_launches: bool = False,
+    overlapping: Collection[str] = (),
 ) -> Callable[..., Sequence[Tensor]]:
     """What runs a program.
 
@@ -117,6 +118,7 @@ def built(
         programs: of each kernel of the GPU, how many programs it has, and how many places check an
             index; how many are launched at most, and the bytes of memory that each of them asks
             for.
+        overlapping: the kernels that may start before the one before is done.
     """
     program = parse_program(text)
     kernels, codes = {}, {}
@@ -126,7 +128,8 @@ def built(
         extent, checks, most, scratch = (*programs[kernel.name], 0, 0)[:4]
         symbols = tuple(kernel.symbols)
         blocks = ((as_index(extent), 1),)
-        kernels[kernel.name] = DeviceKernel(blocks, symbols, checks, most, scratch > 0)
+        asks, overlaps = scratch > 0, kernel.name in overlapping
+        kernels[kernel.name] = DeviceKernel(blocks, symbols, checks, most, asks, overlaps)
         codes[kernel.name] = DeviceCode(kernel.name, 32, 64 << 10, IMAGE, scratch)
 
     def run_otherwise(*inputs: Tensor) -> Any:

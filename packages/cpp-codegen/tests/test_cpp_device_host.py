@@ -15,7 +15,7 @@ import pytest
 
 CASES = (
     *("mock_gpu_cases.py", "mock_given_cases.py", "mock_gpu_writes.py"),
-    *("mock_mixed_cases.py", "mock_optimizer_cases.py"),
+    *("mock_mixed_cases.py", "mock_optimizer_cases.py", "mock_overlap_cases.py"),
 )
 HERE = Path(__file__).parent
 

@@ -34,7 +34,7 @@ from triton_registers import unset_registers
 from plait_ir_lowering import OPS, DType, Load, Op, TypeRule, Var
 from plait_scheduler import AnyKernel, Kernel
 from plait_triton_codegen import Tile, TritonOptions, compile_kernel, render_kernel
-from plait_triton_codegen.kernels import tile_choices
+from plait_triton_codegen.kernels import Chip, tile_choices
 
 SAMPLE: dict[str, AnyKernel] = {
     "softmax f32": kernels.softmax(8192, 1024),
@@ -222,6 +222,15 @@ TENSOR_CORES = ("wgmma.mma_async", "mma.sync", "tcgen05.mma")
 """Instructions that multiply matrices."""
 
 
+_WAITS = "griddepcontrol.wait"
+_ACCESSES = "ld.global", "st.global", "atom.", "red.", "cp.async", "ld.volatile", "wgmma"
+
+
+def accesses(ptx: str) -> int:
+    """How many instructions read or write memory that kernels before have to do with."""
+    return sum(ptx.count(each) for each in _ACCESSES)
+
+
 def is_form_of(name: str, tile: Tile, target: str) -> bool:
     """Whether a GPU takes products in this form."""
     capability = int(target.removeprefix("cuda:"))
@@ -266,11 +275,13 @@ def main(which: str, target: str) -> None:
         chosen = draws()
     if which == "places":
         chosen = at_places()
-    found = {}
+    found, chip = {}, Chip(capability=int(target.removeprefix("cuda:")))
     for name, kernel in chosen.items():
         options = TritonOptions(max_persistent=64) if name.endswith("in a loop") else None
         options = TritonOptions(tf32=True) if name.endswith("in tf32") else options
-        done = compile_kernel(render_kernel(kernel, options, tile=tiles.get(name)), target)
+        tile = tiles.get(name) or render_kernel(kernel, options).tile
+        source = render_kernel(kernel, options, tile=tile, chip=chip)
+        done = compile_kernel(source, target)
         found[name] = {
             "registers": done.registers,
             "spills": done.spill_bytes,
@@ -285,6 +296,8 @@ def main(which: str, target: str) -> None:
             "stores by threads": done.ptx.count("st.global"),
             "unset": unset_registers(done.cubin),
             "code": len(done.cubin),
+            "waits": done.ptx.count(_WAITS),
+            "accesses before it waits": accesses(done.ptx.split(_WAITS)[0]) * source.overlaps,
         }
     print(json.dumps(found))
 

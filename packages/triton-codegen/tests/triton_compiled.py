@@ -11,6 +11,8 @@ from pathlib import Path
 
 from plait_triton_codegen.kernels import COMMON_SHARED_BYTES
 
+OVERLAPPING = "cuda:90", "cuda:100"
+"""GPUs on which a kernel starts before the one before it is done, for which it waits."""
 HERE = Path(__file__).parent
 
 
@@ -25,7 +27,11 @@ def compiled(which: str, folder: Path, target: str = "cuda:90") -> dict[str, dic
         text=True,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    found = json.loads(done.stdout.splitlines()[-1])
+    waits = int(target in OVERLAPPING)
+    assert {name for name, each in found.items() if each["waits"] != waits} == set()
+    assert {name for name, each in found.items() if each["accesses before it waits"]} == set()
+    return found
 
 
 def multiplies_on_tensor_cores(sample: dict[str, dict[str, int]]) -> None:

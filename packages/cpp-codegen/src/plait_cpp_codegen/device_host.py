@@ -59,6 +59,8 @@ class DeviceKernel:
     0 where that many are launched."""
     asks_for_memory: bool = False
     """Whether each program of it needs memory of its own."""
+    overlaps: bool = False
+    """Whether it may start while the kernel before it ends, as it waits for that by itself."""
 
     def arguments_after(self, pointers: int) -> int:
         """How many arguments it is given, with so many pointers to buffers."""
@@ -143,7 +145,7 @@ class DeviceHostWriter(HostWriter):
     def _kernel_table(self) -> list[str]:
         params = {kernel.name: len(kernel.params) for kernel in self.program.kernels}
         kernels = [
-            f"{{{kernel.arguments_after(params[name])}, {params[name]}}}"
+            f"{{{kernel.arguments_after(params[name])}, {params[name]}, {int(kernel.overlaps)}}}"
             for name, kernel in self.launched.items()
         ]
         if not kernels:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from triton.language.extra import libdevice
+from triton.language.extra import cuda, libdevice
 
 from plait_triton_codegen.device_bytes import to_f8e4m3fn, to_f8e5m2  # noqa: F401
 from plait_triton_codegen.device_draws import (  # noqa: F401
@@ -225,6 +225,17 @@ def in_branch(number, instruction: tl.constexpr):
         is_pure=False,
         pack=1,
     )
+
+
+@triton.jit
+def wait_for_earlier():
+    """Of a kernel that is launched when the programs of the one before have ended: waits until what
+    these wrote can be read.
+
+    The one before could let it start earlier, while some of its programs run: but then those of the
+    next gather where there is room first. An H200 took 375 us for a batch normalization of 256
+    images so, 322 as it is, and 327 without; for all columns' sums of 16384 rows 34, 34 and 37."""
+    cuda.gdc_wait()
 
 
 if triton.knobs.runtime.interpret:

@@ -55,6 +55,7 @@ __all__ = [
     "tan",
     "tanh",
     "trunc",
+    "wait_for_earlier",
 ]
 
 
@@ -74,6 +75,11 @@ def dot_of_bytes(a, b, sums, most: tl.constexpr):
 def in_branch(number, instruction: tl.constexpr):
     """`number` in 32 bits: the interpreter moves nothing."""
     return tl.cast(number, tl.int32)
+
+
+@triton.jit
+def wait_for_earlier():
+    """Nothing: the interpreter runs one kernel after the other."""
 
 
 def _elementwise(function: Callable[..., torch.Tensor]) -> Callable[..., Any]:

@@ -93,7 +93,8 @@ def device_kernel(source: TritonKernelSource) -> DeviceKernel:
 
     symbols = tuple(name for name, kind in source.signature if kind == "i64")
     facts = source.blocks, symbols, source.checks, source.most_programs
-    return DeviceKernel(*facts, asks_for_memory=bool(source.described))
+    asks, overlaps = bool(source.described), source.overlaps
+    return DeviceKernel(*facts, asks_for_memory=asks, overlaps=overlaps)
 
 
 def device_code(code: bytes) -> DeviceCode:

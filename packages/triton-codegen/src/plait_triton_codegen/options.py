@@ -45,6 +45,11 @@ class TritonOptions(Settings):
         env="PLAIT_CUDA_GRAPHS",
         in_cache_key=False,
     )
+    overlap: bool = setting(
+        True,
+        "launch a kernel while the one before it ends, on GPUs of capability 9.0 and newer",
+        env="PLAIT_TRITON_OVERLAP",
+    )
     check_launches: bool = setting(
         False,
         "to find errors of a GPU: wait for it after each kernel and call, so that the error names "

@@ -5,6 +5,9 @@ char* driver_name = nullptr;   // by which the driver is opened
 PyObject* take_tensors = nullptr;  // makes tensors of Python of a list of handles, which it takes over
 PyObject* take_numbers = nullptr;  // gives the seed and the offset of a GPU's generator, which it moves on
 
+struct LaunchAttribute { int32_t id, pad, value[16]; };  // CUlaunchAttribute
+struct Launch { unsigned grid[3], block[3], shared; void* stream; const LaunchAttribute* attributes; unsigned count; };  // CUlaunchConfig
+constexpr LaunchAttribute MAY_OVERLAP{6, 0, {1}};  // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 struct Driver {
   int (*init)(unsigned);
   int (*device)(int*, int);
@@ -16,6 +19,7 @@ struct Driver {
   int (*find)(void** function, void* module, const char* name);
   int (*set)(void* function, int attribute, int value);
   int (*launch)(void* function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned shared, void* stream, void** arguments, void** extra);
+  int (*launch_with)(const Launch* launch, void* function, void** arguments, void** extra);  // 0 where the driver is older
   int (*wait)(void* stream);
   int (*make_event)(void** event, unsigned flags);
   int (*drop_event)(void* event);
@@ -53,6 +57,7 @@ bool open_driver() {
     && get(driver.wait_for, "cuEventSynchronize") && get(driver.copy, "cuMemcpyAsync") && get(driver.host, "cuMemHostAlloc") && get(driver.free_host, "cuMemFreeHost")
     && get(driver.capturing, "cuStreamIsCapturing") && get(driver.give, "cuMemcpyHtoDAsync_v2")
     && get(driver.fill, "cuMemsetD32Async") && get(driver.explain, "cuGetErrorString");
+  get(driver.launch_with, "cuLaunchKernelEx");
   void* stream = cuda_library ? dlsym(cuda_library, "aoti_torch_get_current_cuda_stream") : nullptr;
   *(void**)&get_offset = dlsym(torch_library, "aoti_torch_get_storage_offset");
   *(void**)&reinterpret = dlsym(torch_library, "aoti_torch__reinterpret_tensor");
@@ -76,8 +81,9 @@ int driver_error(const char* what, int error) {
   return python_error(PyExc_RuntimeError, "%s: %s (CUDA error %d)", what, text, error);
 }
 
-// A kernel: a function of its module, the threads of a program, the bytes that these share, and those of memory that it asks for.
-struct Launchable { char* name; int32_t threads, shared, arguments, pointers; int64_t scratch; void* module; void* function; };
+// A kernel: a function of its module, the threads of a program, the bytes that these share, whether it may start while the one before it
+// ends, and the bytes of memory that it asks for.
+struct Launchable { char* name; int32_t threads, shared, arguments, pointers, overlaps; int64_t scratch; void* module; void* function; };
 constexpr int REPORTS = 64;
 struct Gpu {
   int32_t index, checks, count;
@@ -153,7 +159,10 @@ struct Scratch {
 int launch_in(const Scratch& scratch, const Launchable& it, int64_t programs, void** arguments, void* stream) {
   if (scratch.code || programs <= 0) return scratch.code;
   if (programs > 0x7fffffff) return python_error(PyExc_RuntimeError, "%s: %lld programs are more than one launch takes", it.name, (long long)programs);
-  int error = driver.launch(it.function, (unsigned)programs, 1, 1, it.threads, 1, 1, it.shared, stream, arguments, nullptr);
+  const unsigned grid = (unsigned)programs, block = (unsigned)it.threads, shared = (unsigned)it.shared;
+  const Launch overlapping{{grid, 1, 1}, {block, 1, 1}, shared, stream, &MAY_OVERLAP, 1};
+  int error = it.overlaps && driver.launch_with ? driver.launch_with(&overlapping, it.function, arguments, nullptr)
+    : driver.launch(it.function, grid, 1, 1, block, 1, 1, shared, stream, arguments, nullptr);
   return error ? driver_error(it.name, error) : 0;
 }
 int launch_kernel(const Api* api, int32_t number, int64_t programs, void** arguments, void* stream) {
@@ -315,7 +324,7 @@ bool load_kernel(PyObject* code, const DeviceKernel& given_to, Launchable* it) {
   const char* name = PyUnicode_AsUTF8AndSize(given[0], nullptr);
   if (!name || PyBytes_AsStringAndSize(given[3], &bytes, &size)) return false;
   it->name = strdup(name);
-  it->arguments = given_to.arguments; it->pointers = given_to.pointers;
+  it->arguments = given_to.arguments; it->pointers = given_to.pointers; it->overlaps = given_to.overlaps;
   it->threads = (int32_t)PyLong_AsLongLong(given[1]); it->shared = (int32_t)PyLong_AsLongLong(given[2]);
   it->scratch = PyLong_AsLongLong(given[4]);
   return loaded(driver.load(&it->module, bytes), name) && loaded(driver.find(&it->function, it->module, name), name)

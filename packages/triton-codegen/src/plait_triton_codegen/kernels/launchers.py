@@ -43,8 +43,10 @@ def function_head(
     constants: Sequence[str],
     described: str,
     language: str = "triton",
+    overlaps: bool = False,
 ) -> list[str]:
-    """The lines above the body of a kernel, which is `described` for people."""
+    """The lines above the body of a kernel, which is `described` for people; `overlaps` if it is
+    launched before the one before it is done."""
     # Triton would take sizes as 32 bits where they fit, and products of them overflow
     typed = [f"{name}: tl.int64" if kind == "i64" else name for name, kind in signature]
     arguments = ", ".join([*typed, *(f"{name}: tl.constexpr" for name in constants)])
@@ -52,6 +54,7 @@ def function_head(
         f"@{language}.jit",
         f"def {kernel.name}({arguments}):",
         f"    # {described}",
+        *(["    device.wait_for_earlier()"] if overlaps else []),
     ]
 
 

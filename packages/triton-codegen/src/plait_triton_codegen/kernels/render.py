@@ -67,6 +67,7 @@ from plait_triton_codegen.kernels.stores import combine, store
 from plait_triton_codegen.kernels.tiles import ONLINE_STAGES, Tile, choose_tile
 from plait_triton_codegen.kernels.values import Term, ValueWriter
 from plait_triton_codegen.options import TritonOptions
+from plait_triton_codegen.versions import OVERLAP_CAPABILITY
 from plait_utils import get_logger
 
 _BOTH = frozenset(("x", "r"))
@@ -94,11 +95,11 @@ def render_kernel(
         return _combined(kernel, chosen, tile, chip)
     attend = attention_of(kernel)
     if attend is not None:
-        return _attention(kernel, attend, chosen, tile, chip.shared_bytes)
+        return _attention(kernel, attend, chosen, tile, chip)
     found = product_of(kernel)
     if found is not None:
         tile = tile or _rule_of(kernel, found, chosen, chip, aligned)
-        return _product(kernel, found, chosen, tile)
+        return _product(kernel, found, chosen, tile, chip)
     if is_scatter(kernel):
         kernel = in_any_order(kernel)
     return _Renderer(kernel, chosen, tile, chip).source()
@@ -110,20 +111,22 @@ def _combined(
     body = replace(kernel.body, name=f"{kernel.name}_member")
     chosen = tile or shared_tile(kernel, options, chip)
     member = _Renderer(body, options, chosen, chip, fresh("program", taken_names(body)))
-    return combined_source(kernel, member.source(), member.flat.r is not None)
+    overlaps = _overlaps(options, chip)
+    return combined_source(kernel, member.source(), member.flat.r is not None, overlaps)
 
 
 def _attention(
-    kernel: Kernel, attend: Attend | Mix, options: TritonOptions, tile: Tile | None, shared: int
+    kernel: Kernel, attend: Attend | Mix, options: TritonOptions, tile: Tile | None, chip: Chip
 ) -> TritonKernelSource:
     (kind,) = {p.dtype for p in kernel.params if p.name == attend.refs[-1].buffer}
     exact = not (options.fast_math and kind.is_reduced_precision)
     writer = AttentionWriter if isinstance(attend, Attend) else MixtureWriter
-    return _of_blocks(kernel, writer(kernel, options, exact, tile, shared).text())
+    text = writer(kernel, options, exact, tile, chip.shared_bytes).text()
+    return _of_blocks(kernel, text, _overlaps(options, chip))
 
 
 def _product(
-    kernel: Kernel, found: Product, options: TritonOptions, tile: Tile
+    kernel: Kernel, found: Product, options: TritonOptions, tile: Tile, chip: Chip
 ) -> TritonKernelSource:
     """Raises UnsupportedKernelError for a type that Triton does not have, and for roles of warps in
     what these do not take."""
@@ -132,7 +135,8 @@ def _product(
     exact = is_wide(kernel, options)
     if tile.roles:
         return _of_blocks(kernel, RolesWriter(kernel, found, options, exact, tile).text())
-    return _of_blocks(kernel, ProductWriter(kernel, found, options, exact, tile).text())
+    text = ProductWriter(kernel, found, options, exact, tile).text()
+    return _of_blocks(kernel, text, _overlaps(options, chip))
 
 
 def _rule_of(
@@ -148,12 +152,17 @@ def _rule_of(
     return product_tile(found, tf32=options.tf32, chip=chip, shared_out=ahead)
 
 
-def _of_blocks(kernel: Kernel, text: BlocksText) -> TritonKernelSource:
+def _overlaps(options: TritonOptions, chip: Chip) -> bool:
+    return options.overlap and chip.capability >= OVERLAP_CAPABILITY
+
+
+def _of_blocks(kernel: Kernel, text: BlocksText, overlaps: bool = False) -> TritonKernelSource:
     """The source of a kernel that writes its own loops."""
     signature = signature_of(kernel, text.checks)
     language = "gluon" if text.tile.roles else "triton"
     constants = [*text.tile.constants]
-    lines = function_head(kernel, signature, constants, describe_loops(kernel), language)
+    described = describe_loops(kernel)
+    lines = function_head(kernel, signature, constants, described, language, overlaps)
     lines = [*([f"{text.function}\n"] if text.function else []), *lines, *text.lines]
     launcher = launcher_of(kernel, text.blocks, text.tile, True, text.checks, text.described)
     body = "\n".join(lines) + "\n"
@@ -167,6 +176,7 @@ def _of_blocks(kernel: Kernel, text: BlocksText) -> TritonKernelSource:
         text.checks,
         text.described,
         steps_of(kernel),
+        overlaps,
     )
 
 
@@ -256,7 +266,11 @@ class _Renderer:
         launcher = launcher_of(self.kernel, blocks, self.tile, self.flat.r is not None, checks)
         texts = self._text(signature), launcher
         made = TritonKernelSource(self.kernel.name, *texts, signature, self.tile, blocks, checks)
-        return replace(made, steps=steps_of(self.kernel))
+        return replace(made, steps=steps_of(self.kernel), overlaps=self._overlaps)
+
+    @property
+    def _overlaps(self) -> bool:
+        return not self.program and _overlaps(self.options, self.chip)
 
     @property
     def _depth(self) -> int:
@@ -449,7 +463,8 @@ class _Renderer:
         scans = [s for s in self.flat.kernel.statements if isinstance(s, Accumulate)]
         functions = "".join(f"{joining_function(self.flat, scan)}\n\n" for scan in scans)
         given = [(self.program, "i32"), *signature] if self.program else signature
-        lines = function_head(self.kernel, given, constants, describe_loops(self.kernel))
+        described, overlaps = describe_loops(self.kernel), self._overlaps
+        lines = function_head(self.kernel, given, constants, described, overlaps=overlaps)
         points, bound = self._points(), self._bound_of_lanes()  # which names parts before others
         head, indent = [*points, *self.writer.prologue, *bound], "    " * self._depth
         if self.tile.turns > 1:
@@ -470,9 +485,9 @@ class _Renderer:
         row, column = program, "0"
         lines: list[str] = []
         if flat.tiled and flat.r is not None:
-            across = fresh("across", self.writer.taken)
-            lines.append(f"{across} = tl.cdiv({index(flat.r.extent).text}, RBLOCK)")
-            row, column = f"{program} // {across}", f"{program} % {across}"
+            along = fresh("along", self.writer.taken)
+            lines.append(f"{along} = tl.cdiv({index(flat.x.extent).text}, XBLOCK)")
+            row, column = f"{program} % {along}", f"{program} // {along}"
         shape = "[:, None]" if flat.r else ""
         lines.append(f"{flat.x.name} = {row} * XBLOCK + tl.arange(0, XBLOCK){shape}")
         if flat.lanes is None:

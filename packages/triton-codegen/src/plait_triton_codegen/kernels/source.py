@@ -64,6 +64,8 @@ class TritonKernelSource:
     such needs memory to make them in."""
     steps: tuple[tuple[int, int], ...] = ()
     """Positions of sizes among the arguments with what these are multiples of."""
+    overlaps: bool = False
+    """Whether it may be launched before the one before it is done, for which it waits by itself."""
 
     @property
     def language(self) -> str:
