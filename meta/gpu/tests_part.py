@@ -17,27 +17,41 @@ _PLACES = "packages/*/tests/test_*.py", "meta/tests/test_*.py"
 _NAMES_A_GPU = re.compile(r"\bcuda\b|mock_gpu")
 _ALL_OF = ROOT / "packages" / "triton-codegen"
 """The package whose tests run kernels on a GPU, where the interpreter does elsewhere."""
+_SUITE = str(ROOT / "meta")
+"""Where `gpu.shares` is found."""
+_PYTHONPATH = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
 _SECONDS = 420.0
 _NO_TESTS = 5
 """pytest's exit status where it finds none, as a module that is skipped has."""
-_LONGEST = (
-    *("test_triton_compile", "test_triton_compile_operations", "test_triton_compile_targets"),
-    *("test_plait_distributed", "test_plait_two_gpus", "test_triton_workers"),
-    *("test_plait_gpu_warm_start", "test_triton_products", "test_triton_product_forms"),
-)
-"""Files that take longest, and begin first."""
+_LONGEST = {
+    "test_triton_compile": 8,
+    "test_triton_compile_operations": 6,
+    "test_triton_compile_targets": 4,
+    "test_plait_distributed": 6,
+    **dict.fromkeys(("test_plait_two_gpus", "test_triton_workers"), 1),
+    **dict.fromkeys(("test_plait_gpu_warm_start", "test_triton_products"), 1),
+    "test_triton_product_forms": 1,
+}
+"""Files that take longest, and begin first: in how many shares they run side by side."""
 _COUNTED = re.compile(r"(\d+) (passed|failed|error|skipped)")
 _FAILED = re.compile(r"^(?:FAILED|ERROR) \S*?([\w.]+(?:::\S+)?)(?: - (.*))?$", re.MULTILINE)
 
 
 def cases(device: str, *, everything: bool) -> list[Case]:
-    """Each file of tests that speaks of a GPU, the longest first; all of them always."""
+    """Each file of tests that speaks of a GPU, or each share of it, the longest first; all of them
+    always."""
     if not device.startswith("cuda"):
         return []
     found = sorted(path for place in _PLACES for path in ROOT.glob(place))
     wanted = [path for path in found if path.is_relative_to(_ALL_OF) or _speaks_of_one(path)]
     ordered = sorted(wanted, key=lambda path: path.stem not in _LONGEST)
-    return [Case(PART, str(path.relative_to(ROOT)), device, _SECONDS) for path in ordered]
+    return [Case(PART, name, device, _SECONDS) for path in ordered for name in _shares(path)]
+
+
+def _shares(path: Path) -> list[str]:
+    """The names of a file's cases."""
+    name, count = str(path.relative_to(ROOT)), _LONGEST.get(path.stem, 1)
+    return [f"{name} {number}/{count}" for number in range(1, count + 1)] if count > 1 else [name]
 
 
 def _speaks_of_one(path: Path) -> bool:
@@ -45,11 +59,15 @@ def _speaks_of_one(path: Path) -> bool:
 
 
 def check(case: Case) -> Result:
-    """Run a file of tests in a process of its own; each test counts."""
+    """Run a file of tests, or a share of it, in a process of its own; each test counts."""
+    path, _, share = case.name.partition(" ")
     command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"]
+    if share:
+        command += ["-p", "gpu.shares", "--share", share]
     process = subprocess.Popen(
-        [*command, case.name],
+        [*command, path],
         cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([_SUITE, *_PYTHONPATH])},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -20,7 +20,7 @@ from gpu.judge import fault, in_float64
 from gpu.pool import Place, judged
 from gpu.result import CHECKS, Case, Outcome, Result, is_good, score
 from gpu.tables import TABLES, page
-from gpu.tests_part import cases, read
+from gpu.tests_part import cases, check, read
 
 
 def test_a_handful_of_cases_is_right_on_a_cpu(tmp_path, capsys):
@@ -138,7 +138,7 @@ SKIPPED [1] packages/a/tests/test_a.py:3: e
 
 
 def test_files_of_tests_that_need_a_gpu_are_found_and_read():
-    found = {Path(case.name).name for case in cases("cuda", everything=False)}
+    found = {Path(case.name.split()[0]).name for case in cases("cuda", everything=False)}
     assert {"test_triton_native.py", "test_plait_cuda_graphs.py"} <= found
     assert {"test_plait_gpu_warm_start.py", "test_cpp_device_host.py"} <= found
     assert cases("cpu", everything=False) == []
@@ -149,6 +149,19 @@ def test_files_of_tests_that_need_a_gpu_are_found_and_read():
     assert read(case, 0, "...\n3 passed in 1s\n") == Result(case, Outcome.RIGHT, count=3)
     assert read(case, 5, "no tests ran in 1s").outcome is Outcome.NOT_HERE
     assert "killed" in read(case, -9, "killed").detail
+
+
+def test_long_files_are_run_in_shares(tmp_path):
+    long = [c.name for c in cases("cuda", everything=False) if "test_triton_compile.py" in c.name]
+    assert [name.split()[1] for name in long] == [f"{n}/{len(long)}" for n in range(1, 9)]
+    file = tmp_path / "test_seven.py"
+    file.write_text("import pytest\n@pytest.mark.parametrize('n', range(7))\ndef test_n(n): pass\n")
+    shares = [check(Case("tests", f"{file} {n}/3", "cpu", 60.0)) for n in (1, 2, 3)]
+    assert [(each.outcome, each.count) for each in shares] == [
+        (Outcome.RIGHT, 3),
+        (Outcome.RIGHT, 2),
+        (Outcome.RIGHT, 2),
+    ]
 
 
 def test_a_page_says_what_measured_it():
