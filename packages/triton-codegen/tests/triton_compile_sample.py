@@ -223,7 +223,7 @@ TENSOR_CORES = ("wgmma.mma_async", "mma.sync", "tcgen05.mma")
 
 
 _WAITS = "griddepcontrol.wait"
-_ACCESSES = "ld.global", "st.global", "atom.", "red.", "cp.async", "ld.volatile", "wgmma"
+_ACCESSES = "ld.global", "st.global", "atom.global", "red.global", "cp.async", "ld.volatile"
 
 
 def accesses(ptx: str) -> int:
