@@ -113,6 +113,32 @@ def test_an_index_into_nothing_raises_where_nothing_would_be_read():
             assert_alike(outcome(fast, x, n), outcome(program, x, n))
 
 
+RARE = {
+    "lengths": (
+        lambda x, n: torch.segment_reduce(x, "sum", lengths=n),
+        (torch.ones(4), torch.tensor([2, 3])),
+    ),
+    "weights": (lambda x, n: torch.multinomial(x, 1), (-torch.ones(4), torch.zeros(1))),
+    "pivots": (
+        lambda x, n: torch.lu_unpack(x, n),
+        (torch.ones(3, 3), torch.tensor([7, 2, 9], dtype=torch.int32)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RARE)
+def test_rarer_operators_raise_for_results_that_nothing_uses(name):
+    operator, given = RARE[name]
+
+    def program(x, n):
+        operator(x, n)
+        return x + 1
+
+    expected = outcome(program, *given)
+    assert isinstance(expected, tuple)
+    assert_alike(outcome(plait.compile(program), *given), expected)
+
+
 def unused(x, n):
     x[n]
     return (x * 2).sum()

@@ -20,9 +20,10 @@ _ALWAYS = frozenset(
         *("_ctc_loss",),
         # Counts and ranges.
         *("bincount", "repeat_interleave", "histc", "binary_cross_entropy"),
+        *("segment_reduce", "multinomial"),
         # Matrices.
         *("cholesky", "cholesky_inverse", "linalg_eig", "_linalg_eigh", "_linalg_eigvals"),
-        *("_linalg_svd", "linalg_lstsq"),
+        *("_linalg_svd", "linalg_lstsq", "lu_unpack"),
     }
 )
 _OF_INTEGERS = frozenset({"div", "floor_divide", "remainder", "fmod"})
