@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from plait_utils import collection_threshold, postponed_collections
+from plait_utils.garbage import collections_are_postponed
 
 
 @pytest.fixture
@@ -86,4 +88,35 @@ def test_threads_share_one_block() -> None:
     go_on.set()
     for thread in threads:
         thread.join(10)
+    assert gc.get_threshold() == before
+
+
+def _in_child(check: Callable[[], bool]) -> bool:
+    """What holds in a forked child."""
+    child = os.fork()
+    if not child:
+        os._exit(not check())
+    return os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # that is what is tested
+def test_a_child_puts_off_only_what_the_thread_that_forked_did() -> None:
+    before, inside, leave = gc.get_threshold(), threading.Event(), threading.Event()
+
+    def compile_something() -> None:
+        with postponed_collections():
+            inside.set()
+            leave.wait()
+
+    thread = threading.Thread(target=compile_something)
+    thread.start()
+    inside.wait()
+    try:
+        assert _in_child(lambda: gc.get_threshold() == before and not collections_are_postponed())
+        with postponed_collections():
+            assert _in_child(lambda: gc.get_threshold() != before == collection_threshold())
+            assert _in_child(collections_are_postponed)
+    finally:
+        leave.set()
+        thread.join()
     assert gc.get_threshold() == before

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -36,12 +38,15 @@ class _Postponed:
     def __init__(self) -> None:
         self.lock = new_lock()
         self.depth = 0
+        self.own = threading.local()
+        """Has the `depth` of this thread, of all."""
         self.before: Threshold = (0, 0, 0)
         self.meanwhile: Threshold = (0, 0, 0)
 
     def enter(self) -> None:
         with self.lock:
             self.depth += 1
+            self.own.depth = self._own_depth() + 1
             if self.depth == 1:
                 self.before = young, middle, _ = gc.get_threshold()
                 # 0 is no collection at all, as the program wants it.
@@ -51,14 +56,29 @@ class _Postponed:
     def leave(self) -> None:
         with self.lock:
             self.depth -= 1
-            if self.depth == 0 and gc.get_threshold() == self.meanwhile:
-                gc.set_threshold(*self.before)  # else the program has set another: that stays
+            self.own.depth -= 1
             is_last = self.depth == 0
+            if is_last:
+                self._collect_again()
         if is_last:
             _give_back()
 
+    def leave_alone(self) -> None:
+        """In the child of a fork: of the threads that put collections off it has at most one."""
+        was, self.depth = self.depth, self._own_depth()
+        if was and not self.depth:
+            self._collect_again()
+
+    def _own_depth(self) -> int:
+        return getattr(self.own, "depth", 0)
+
+    def _collect_again(self) -> None:
+        if gc.get_threshold() == self.meanwhile:
+            gc.set_threshold(*self.before)  # else the program has set another: that stays
+
 
 _POSTPONED = _Postponed()
+os.register_at_fork(after_in_child=_POSTPONED.leave_alone)
 
 
 @contextmanager
