@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import itertools
-import logging
-import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from plait.arguments import CompileRequest, takes
+from plait.arguments import CompileRequest
 from plait.budget import Budget, TimeIsUp
 from plait.codegen import Target
-from plait.errors import BackendError, StageError
+from plait.errors import StageError
+from plait.history import needs_gradients
+from plait.noting import folder_name, log, warn
 from plait.options import IN_BUCKETS
 from plait.preparing import on_gpu, prepare_kernels, works_with_others
 from plait.progress import shown as shown_progress
 from plait.record import CompiledGraph, Outcome, Runner, StageFailure
 from plait.replay import at_user_lines
 from plait.stages import Stages, StageStopped
-from plait_utils import Profile, dump_folder, get_logger, shown
+from plait_utils import Profile, dump_folder
 from plait_utils.checks import CheckFailedError
 from plait_utils.forks import new_lock
 
@@ -41,17 +40,6 @@ _ANY_SIZES = ("eager", "noop")
 """Backends that run the graph as it is, with whatever sizes."""
 _KEPT_AS_TEXT = ("dumping",)
 """Backends whose graphs are read back from text, which has no symbols: one graph for each size."""
-
-_warned: set[str] = set()
-_dumped: Counter[str] = Counter()
-_dump_lock = new_lock()
-
-
-def reset_warnings() -> None:
-    """Let warnings that are given once be given again, and dump folders be written anew."""
-    _warned.clear()
-    with _dump_lock:
-        _dumped.clear()
 
 
 class GraphCompiler:
@@ -194,7 +182,7 @@ class GraphCompiler:
 
     def keep_restored(self, compiled: CompiledGraph) -> None:
         """Keep the record of a graph that another process has compiled."""
-        _log(compiled)
+        log(compiled)
         self._kept(compiled)
 
     def late(self, name: str) -> LateCompiler:
@@ -289,13 +277,13 @@ class GraphCompiler:
     def keep(self, compiled: CompiledGraph) -> None:
         """Keep the record of a graph that is compiled late, as backwards are."""
         self._refuse_fallback(compiled)
-        _log(compiled)
+        log(compiled)
         self._kept(compiled)
 
     def accept_failure(self, name: str, stopped: StageStopped) -> tuple[StageFailure, str]:
         """Why a graph runs eagerly. Raises StageError where the user asked for that."""
         self._raise_if_asked(name, stopped)
-        return stopped.failure, _warn(name, stopped.failure)
+        return stopped.failure, warn(name, stopped.failure)
 
     def _by_shape(self, name: str, captured: fx.GraphModule, capture: object) -> Runner:
         """What compiles a graph with symbolic sizes and integers for those that occur."""
@@ -333,7 +321,7 @@ class GraphCompiler:
             return self._runner(f"{name}.{number}", static, examples, capture, captured)
 
         def otherwise() -> Runner:
-            folder = dump_folder(_folder_name(f"{name}.any"))
+            folder = dump_folder(folder_name(f"{name}.any"))
             stages = Stages(f"{name}.any", Profile(), folder, verify=False)
             reason = REASON.format(limit=limit)
             run = at_user_lines(captured)
@@ -404,7 +392,7 @@ class GraphCompiler:
     def _stages(self, name: str, capture: object = None) -> Stages:
         verify = self.request.options.verify_stages
         meanwhile = partial(self._while_compilers_run, capture)
-        return Stages(name, Profile(), dump_folder(_folder_name(name)), verify, meanwhile)
+        return Stages(name, Profile(), dump_folder(folder_name(name)), verify, meanwhile)
 
     def _while_compilers_run(self, capture: object) -> None:
         """Do what is to be done after a graph is compiled, and need not wait for it."""
@@ -424,7 +412,9 @@ class GraphCompiler:
         """Compile one graph. Raises StageStopped."""
         backend, options = self.request.backend, self.request.options
         if not isinstance(backend, str) or backend not in _TARGETS:
-            return _by_other(backend, captured, example_inputs, capture, stages)
+            from plait.custom import by_other
+
+            return by_other(backend, captured, example_inputs, capture, stages)
         from plait.pipeline import compile_graph, compile_training_graph
 
         compile_it: Callable[..., CompiledGraph] = compile_graph
@@ -435,7 +425,7 @@ class GraphCompiler:
                 captured, example_inputs, stages=stages, target=_TARGETS[backend], options=options
             )
         self._refuse_fallback(compiled)
-        _log(compiled)
+        log(compiled)
         return compiled
 
     def _as_captured(
@@ -474,145 +464,3 @@ class GraphCompiler:
                     f"no native code could be built for {each.name}: {reason}",
                     hint='backend="python" asks for the Python host program.',
                 )
-
-
-def _folder_name(name: str) -> str:
-    """A folder for the graph's dumps: a plain file name, and a new one for each graph."""
-    plain = re.sub(r"[^\w.-]+", "_", name).lstrip(".")[:100] or "graph"
-    with _dump_lock:
-        _dumped[plain] += 1
-        number = _dumped[plain]
-    return plain if number == 1 else f"{plain}.{number}"
-
-
-def _log(compiled: CompiledGraph) -> None:
-    logger = get_logger("compile")
-    if not logger.isEnabledFor(logging.INFO):
-        return
-    seconds = compiled.profile.seconds()
-    code = compiled.code
-    logger.info(
-        "%s compiled in %.3f s%s (%s)",
-        compiled.name,
-        sum(seconds.values()),
-        ", binary from the cache" if code is not None and code.cache_hit else "",
-        ", ".join(f"{stage} {spent:.3f}" for stage, spent in seconds.items()),
-    )
-
-
-def needs_gradients(captured: fx.GraphModule) -> bool:
-    """Whether autograd would record anything that the graph computes."""
-    import torch
-
-    made_leaves = (torch.nn.Parameter, "requires_grad_")
-    if any(node.target in made_leaves for node in captured.graph.nodes):
-        return True  # what comes out is a parameter, also where gradients are off
-    switches = captured.graph.find_nodes(op="call_function", target=torch._C._set_grad_enabled)
-    if not torch.is_grad_enabled() and not any(node.args[0] is True for node in switches):
-        return False
-    return any(
-        isinstance(leaf, torch.Tensor) and _has_history(leaf)
-        for node in captured.graph.nodes
-        if node.op not in ("placeholder", "get_attr", "output")
-        for value in _values(node)
-        for leaf in _leaves(value)
-    )
-
-
-def _values(node: fx.Node) -> list[object]:
-    """What a node computes; of one that only writes, as ``setitem``, what it is given."""
-    value = _value(node)
-    return [_value(each) for each in node.all_input_nodes] if value is None else [value]
-
-
-def _value(node: fx.Node) -> object:
-    return node.meta.get("val", node.meta.get("example_value"))
-
-
-def _has_history(tensor: torch.Tensor) -> bool:
-    try:
-        return tensor.grad_fn is not None
-    except RuntimeError:  # of a view that autograd no longer follows, since its base was written to
-        return True
-
-
-def _leaves(value: object) -> Sequence[object]:
-    return value if isinstance(value, (list, tuple)) else (value,)
-
-
-def _by_other(
-    backend: str | Callable[..., Any],
-    captured: fx.GraphModule,
-    example_inputs: Sequence[torch.Tensor],
-    capture: object,
-    stages: Stages,
-) -> CompiledGraph:
-    """By one of the simple compilers, or by the caller's own."""
-    with stages.profile.phase("backend"):
-        if backend == "eager":
-            run: Any = at_user_lines(captured)
-        elif isinstance(backend, str):
-            from plait_fx_passes.backends import BACKENDS
-
-            run = BACKENDS[backend](captured, example_inputs, capture)
-        elif takes(backend, 3, unknown=False):
-            run = backend(captured, list(example_inputs), capture)
-        else:
-            run = backend(captured, list(example_inputs))
-    if not callable(run):
-        raise BackendError(
-            f"the backend {_backend_name(backend)} returned {shown(run)}, which cannot be called",
-            hint="A backend returns a function of the graph's inputs.",
-        )
-    own = (captured, captured.forward)
-    if not isinstance(backend, str) and not any(run == each for each in own):
-        run = _checked(run, _output_count(captured), _backend_name(backend))
-    return stages.finish(captured, Outcome.CUSTOM, run)
-
-
-def _backend_name(backend: object) -> str:
-    return str(getattr(backend, "__qualname__", type(backend).__name__))
-
-
-def _output_count(captured: fx.GraphModule) -> int:
-    (output,) = captured.graph.find_nodes(op="output")
-    returned = output.args[0]
-    return len(returned) if isinstance(returned, (tuple, list)) else 1
-
-
-def _checked(run: Runner, count: int, backend: str) -> Runner:
-    """`run`, whose result has a value for each output of the graph: a lone tensor would be
-    taken apart along its first dimension."""
-
-    def checked(*inputs: Any) -> Any:
-        results = run(*inputs)
-        if isinstance(results, (tuple, list)) and len(results) == count:
-            return results
-        found = type(results).__name__
-        if isinstance(results, (tuple, list)):
-            found = f"a {found} of {len(results)}"
-        raise BackendError(
-            f"what the backend {backend} returned gave {found}, and the "
-            f"graph has {count} output{'s' * (count != 1)}",
-            hint="It returns a tuple with a value for each output of the graph.",
-        )
-
-    return checked
-
-
-def _warn(name: str, failure: StageFailure) -> str:
-    kind = "does not support this graph yet" if failure.unsupported else "failed, which is a bug"
-    if failure.out_of_time:
-        reason = f"time was up in the stage {failure.stage!r}: {failure.message}"
-        get_logger("compile").warning("%s runs eagerly: %s", name, reason)
-        return reason
-    if failure.of_user:
-        kind = "failed in a pass of yours"
-    reason = f"the stage {failure.stage!r} {kind}: {failure.message}"
-    logger = get_logger("compile")
-    if reason in _warned:
-        logger.info("%s runs eagerly: %s", name, reason)
-    else:
-        _warned.add(reason)
-        logger.warning("%s runs eagerly: %s", name, reason)
-    return reason

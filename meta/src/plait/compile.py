@@ -180,7 +180,8 @@ def mark_static(target: Any, dim: int | str | None = None) -> None:
 
 def reset() -> None:
     """Forget every specialisation: the next call of each compiled function traces anew."""
-    from plait.backend import GraphCompiler, reset_warnings
+    from plait.backend import GraphCompiler
+    from plait.noting import reset_warnings
 
     with _lock:
         functions = list(_compiled)
