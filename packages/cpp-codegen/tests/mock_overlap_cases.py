@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import pytest
-from mock_gpu import GPU, Graphs, built
-from mock_gpu_cases import MANY, MANY_KERNELS, RECORDED, check, many, matrices
+from mock_gpu import GPU, Graphs, built, fresh
+from mock_gpu_programs import MANY, MANY_KERNELS, RECORDED, check, many, matrices
+
+_gpu = pytest.fixture(autouse=True)(fresh)
 
 
 @pytest.mark.parametrize(

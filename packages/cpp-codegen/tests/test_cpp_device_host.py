@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 CASES = (
-    *("mock_gpu_cases.py", "mock_given_cases.py", "mock_gpu_writes.py"),
+    *("mock_gpu_cases.py", "mock_graph_cases.py", "mock_given_cases.py", "mock_gpu_writes.py"),
     *("mock_mixed_cases.py", "mock_optimizer_cases.py", "mock_overlap_cases.py"),
 )
 HERE = Path(__file__).parent
