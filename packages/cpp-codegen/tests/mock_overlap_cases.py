@@ -13,9 +13,9 @@ _gpu = pytest.fixture(autouse=True)(fresh)
 
 
 @pytest.mark.parametrize(
-    ("overlapping", "count"), [((), 0), (("twice", "sum"), 2), (tuple(MANY_KERNELS), 5)]
+    ("overlapping", "count"), [((), 0), (("twice", "sum"), 0), (tuple(MANY_KERNELS), 1)]
 )
-def test_those_kernels_overlap_that_wait_by_themselves(
+def test_those_kernels_of_many_programs_overlap_that_wait_by_themselves(
     overlapping: tuple[str, ...], count: int
 ) -> None:
     run, given = built(MANY, MANY_KERNELS, overlapping=overlapping), matrices()
@@ -33,5 +33,5 @@ def test_they_do_so_in_what_is_recorded() -> None:
         check(run(*given), many(*given, recorded=True))
         counts.append(GPU.mock_overlapping() - before)
     assert graphs.recordings > 0, graphs.reason
-    assert counts[:3] == [5, 10, 15]  # two are launched, the third is recorded
-    assert counts[-1] == counts[-2] < 40, "what is recorded is launched as one"
+    assert counts[:3] == [1, 2, 3]  # two are launched, the third is recorded
+    assert counts[-1] == counts[-2] < 8, "what is recorded is launched as one"

@@ -91,8 +91,7 @@ struct Api {
   void* gpu;                       // the runtime's
   void* recording;                 // while a program is recorded: what is kept of it
 };
-// How many arguments of 8 bytes a kernel of a GPU is given, the first of which are pointers to buffers; and whether it may start while
-// the one before it ends, as it waits for that by itself.
+// How many arguments of 8 bytes a kernel of a GPU is given, the first of which are pointers to buffers; whether it waits by itself.
 struct DeviceKernel { int32_t arguments, pointers, overlaps; };
 // What `plait_run` and the functions above return, beside 0; the first two are of kernels.
 enum : int { INDEX_OUT_OF_RANGE = 1, DIVISION_BY_ZERO, OUT_OF_MEMORY, PYTHON_ERROR, NO_MEMORY_FOR_OUTPUT };

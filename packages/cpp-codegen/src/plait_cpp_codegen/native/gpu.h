@@ -8,6 +8,7 @@ PyObject* take_numbers = nullptr;  // gives the seed and the offset of a GPU's g
 struct LaunchAttribute { int32_t id, pad, value[16]; };  // CUlaunchAttribute
 struct Launch { unsigned grid[3], block[3], shared; void* stream; const LaunchAttribute* attributes; unsigned count; };  // CUlaunchConfig
 constexpr LaunchAttribute MAY_OVERLAP{6, 0, {1}};  // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+constexpr unsigned OVERLAPPED = 32;                // programs of a launch: those of fewer are over before the host makes the next
 struct Driver {
   int (*init)(unsigned);
   int (*device)(int*, int);
@@ -161,7 +162,7 @@ int launch_in(const Scratch& scratch, const Launchable& it, int64_t programs, vo
   if (programs > 0x7fffffff) return python_error(PyExc_RuntimeError, "%s: %lld programs are more than one launch takes", it.name, (long long)programs);
   const unsigned grid = (unsigned)programs, block = (unsigned)it.threads, shared = (unsigned)it.shared;
   const Launch overlapping{{grid, 1, 1}, {block, 1, 1}, shared, stream, &MAY_OVERLAP, 1};
-  int error = it.overlaps && driver.launch_with ? driver.launch_with(&overlapping, it.function, arguments, nullptr)
+  int error = it.overlaps && grid >= OVERLAPPED && driver.launch_with ? driver.launch_with(&overlapping, it.function, arguments, nullptr)
     : driver.launch(it.function, grid, 1, 1, block, 1, 1, shared, stream, arguments, nullptr);
   return error ? driver_error(it.name, error) : 0;
 }
