@@ -38,7 +38,7 @@ struct Graph { std::vector<std::shared_ptr<Node>> nodes; };
 struct Executable { std::map<void*, Node> changed; std::vector<void*> order; };
 struct Stream { std::deque<Work> queue; uint64_t begun = 0; Graph* graph = nullptr; void* last = nullptr; int device = 0; };
 struct Event { Stream* stream; uint64_t end; };
-struct Attribute { int id, pad, value[16]; };
+struct alignas(8) Attribute { int id, pad, value[16]; };
 struct Launch { unsigned grid[3], block[3], shared; void* stream; const Attribute* attributes; unsigned count; };
 struct Block { void* data; int64_t bytes; Stream* stream; bool pooled; };
 
@@ -154,6 +154,7 @@ EXPORT int cuLaunchKernel(void* function, unsigned programs, unsigned, unsigned,
 }
 EXPORT int cuLaunchKernelEx(const Launch* launch, void* function, void** arguments, void**) {
   for (unsigned i = 0; i < launch->count; ++i) overlapping += launch->attributes[i].id == OVERLAPS && launch->attributes[i].value[0] == 1;
+  misused += (uintptr_t)launch->attributes % alignof(Attribute) != 0;
   misused += launch->block[0] != 32 || launch->block[1] * launch->block[2] * launch->grid[1] * launch->grid[2] != 1 || launch->shared != 64 << 10;
   return cuLaunchKernel(function, launch->grid[0], 1, 1, 32, 1, 1, 0, launch->stream, arguments, nullptr);
 }

@@ -5,8 +5,9 @@ char* driver_name = nullptr;   // by which the driver is opened
 PyObject* take_tensors = nullptr;  // makes tensors of Python of a list of handles, which it takes over
 PyObject* take_numbers = nullptr;  // gives the seed and the offset of a GPU's generator, which it moves on
 
-struct LaunchAttribute { int32_t id, pad, value[16]; };  // CUlaunchAttribute
+struct alignas(8) LaunchAttribute { int32_t id, pad, value[16]; };  // CUlaunchAttribute, some of whose values are pointers
 struct Launch { unsigned grid[3], block[3], shared; void* stream; const LaunchAttribute* attributes; unsigned count; };  // CUlaunchConfig
+static_assert(sizeof(LaunchAttribute) == 72 && __builtin_offsetof(Launch, attributes) == 40 && sizeof(Launch) == 56, "as in cuda.h");
 constexpr LaunchAttribute MAY_OVERLAP{6, 0, {1}};  // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 constexpr unsigned OVERLAPPED = 32;                // programs of a launch: those of fewer are over before the host makes the next
 struct Driver {
