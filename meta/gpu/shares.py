@@ -11,6 +11,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     number, _, count = config.getoption("share").partition("/")
-    kept = items[int(number) - 1 :: int(count)]
-    config.hook.pytest_deselected(items=[each for each in items if each not in set(kept)])
-    items[:] = kept
+    own = range(int(number) - 1, len(items), int(count))
+    config.hook.pytest_deselected(items=[it for n, it in enumerate(items) if n not in own])
+    items[:] = [items[n] for n in own]

@@ -47,7 +47,7 @@ class TritonOptions(Settings):
     )
     overlap: bool = setting(
         True,
-        "launch a kernel while the one before it ends, on GPUs of capability 9.0 and newer",
+        "launch a kernel while the one before it ends, on GPUs of capability 9.0",
         env="PLAIT_TRITON_OVERLAP",
     )
     check_launches: bool = setting(

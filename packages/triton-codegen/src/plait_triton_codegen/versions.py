@@ -15,7 +15,9 @@ _INSTALL = "pip install 'triton>=3.6,<3.10'"
 ROLES_CAPABILITY = 90
 """Of GPUs on which warps of products may have roles: what multiplies so is their instructions."""
 OVERLAP_CAPABILITY = 90
-"""Of GPUs, from which on a kernel can start before the one before it has ended."""
+"""Of GPUs on which a kernel starts before the one before it has ended. Newer ones could: but there
+products take tensor memory before they wait, which was tried on none, and some drivers do not
+record such launches."""
 _ROLES_TRITONS = ((3, 6), (3, 7), (3, 8), (3, 9))
 """Tritons whose Gluon has what such kernels need, under the names of `device_roles.py`."""
 OLDEST_CAPABILITY = 50

@@ -153,7 +153,7 @@ def _rule_of(
 
 
 def _overlaps(options: TritonOptions, chip: Chip) -> bool:
-    return options.overlap and chip.capability >= OVERLAP_CAPABILITY
+    return options.overlap and chip.capability == OVERLAP_CAPABILITY
 
 
 def _of_blocks(kernel: Kernel, text: BlocksText, overlaps: bool = False) -> TritonKernelSource:
