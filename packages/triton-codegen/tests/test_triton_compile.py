@@ -9,6 +9,7 @@ import torch
 import triton_kernels as kernels
 from triton_compiled import compiled, crowding, multiplies_on_tensor_cores, spilling
 from triton_registers import unset_in
+from triton_waits import accesses_before_it_waits, waits
 
 from plait_triton_codegen import TritonCodegenError, compile_kernel, render_kernel
 
@@ -48,6 +49,34 @@ LISTING = """
 
 def test_registers_that_are_read_unset_are_found() -> None:
     assert unset_in(LISTING) == [4, 16, 17]
+
+
+OWN = """
+        ld.param.b64  %rd1, [product_param_0];
+        @%p1 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r36], 256;
+        ld.shared.b32  %r578, [global_smem];
+        @%p2 st.shared.v2.b32 [%r4], {%r5, %r6};
+        atom.shared.add.u32  %r7, [%r4], 1;
+        tcgen05.wait::ld.sync.aligned;
+"""
+OTHERS = """
+        @%p1 ld.global.v4.b32 { %r1, %r2, %r3, %r4 }, [ %rd1 + 0 ];
+        ld.acquire.gpu.global.b32  %r5, [%rd2];
+        @!%p2 atom.global.gpu.relaxed.add.u32 %r6, [ %rd3 + 0 ], %r7;
+        cp.async.cg.shared.global [ %r8 + 0 ], [ %rd4 + 0 ], 0x10, %r9;
+        cp.async.bulk.tensor.2d.shared::cluster.global [%r1], [%rd5], [%r2];
+        tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu [%rd6];
+        st.b32  [%rd7], %r1;
+"""
+WAITS = """
+        griddepcontrol.wait;
+"""
+
+
+def test_accesses_before_a_kernel_waits_are_found() -> None:
+    assert accesses_before_it_waits(OWN + OTHERS + WAITS + OTHERS) == len(OTHERS.splitlines()) - 1
+    assert accesses_before_it_waits(OWN + WAITS + OTHERS) == 0
+    assert (waits(OWN + OTHERS), waits(OWN + WAITS + OTHERS)) == (0, 1)
 
 
 @pytest.mark.parametrize("target", ["cuda:80", "cuda:90", "cuda:100"])

@@ -30,6 +30,7 @@ from triton_products import (
     with_bias_and_gelu,
 )
 from triton_registers import unset_registers
+from triton_waits import accesses_before_it_waits, waits
 
 from plait_ir_lowering import OPS, DType, Load, Op, TypeRule, Var
 from plait_scheduler import AnyKernel, Kernel
@@ -222,15 +223,6 @@ TENSOR_CORES = ("wgmma.mma_async", "mma.sync", "tcgen05.mma")
 """Instructions that multiply matrices."""
 
 
-_WAITS = "griddepcontrol.wait"
-_ACCESSES = "ld.global", "st.global", "atom.global", "red.global", "cp.async", "ld.volatile"
-
-
-def accesses(ptx: str) -> int:
-    """How many instructions read or write memory that kernels before have to do with."""
-    return sum(ptx.count(each) for each in _ACCESSES)
-
-
 def is_form_of(name: str, tile: Tile, target: str) -> bool:
     """Whether a GPU takes products in this form."""
     capability = int(target.removeprefix("cuda:"))
@@ -296,8 +288,8 @@ def main(which: str, target: str) -> None:
             "stores by threads": done.ptx.count("st.global"),
             "unset": unset_registers(done.cubin),
             "code": len(done.cubin),
-            "waits": done.ptx.count(_WAITS),
-            "accesses before it waits": accesses(done.ptx.split(_WAITS)[0]) * source.overlaps,
+            "waits": waits(done.ptx),
+            "accesses before it waits": accesses_before_it_waits(done.ptx) * source.overlaps,
         }
     print(json.dumps(found))
 
