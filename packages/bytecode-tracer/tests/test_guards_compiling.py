@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from plait_bytecode_tracer.guards.native import NativeGuards
-from plait_bytecode_tracer.guards.native.units import GUARDS, BuildError, Compiling
+from plait_bytecode_tracer.guards.native.units import GUARDS, TENSORS, BuildError, Compiling
 from plait_utils import CacheError, DiskCache
 
 
@@ -69,6 +70,16 @@ def test_compiler_that_is_ended_takes_its_children_and_files_along(compiler):
     wait_for(lambda: has_ended(child))
     assert not list((compiler / "tmp").iterdir())
     assert not [each for each in (compiler / "cache").rglob("*") if each.is_file()]
+
+
+@pytest.mark.parametrize("unit", [GUARDS, TENSORS], ids=lambda unit: unit.name)
+def test_the_environment_may_name_a_command_with_arguments(unit, tmp_path, monkeypatch):
+    """Such as `ccache gcc`, which is what runs, with these arguments before the others."""
+    monkeypatch.setenv(unit.variable, "env -u NOTHING no-compiler -pipe")
+    words = unit.command(tmp_path / "made")
+    assert words[:5] == [shutil.which("env"), "-u", "NOTHING", "no-compiler", "-pipe"]
+    monkeypatch.setenv(unit.variable, "no-compiler -pipe")
+    assert Path(unit.command(tmp_path / "made")[0]).name in unit.compilers
 
 
 def test_no_room_anywhere_leaves_guards_in_python(monkeypatch):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import shlex
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from plait_cpp_codegen.errors import CompilationError, CompilerNotFoundError
 from plait_cpp_codegen.machine import instruction_set, machine_vector_bytes
 from plait_cpp_codegen.options import CppOptions
 from plait_utils import dataclass, find_library_damage, stable_hash
+from plait_utils.commands import command_words
 
 _HINT = (
     "Install g++ or clang++ (on Debian and Ubuntu: apt-get install g++), "
@@ -179,7 +179,7 @@ def find_toolchain(options: CppOptions) -> Toolchain:
     """
     names = [options.compiler] if options.compiler else ["g++", "clang++"]
     for name in names:
-        command = _command(name)
+        command = command_words(name)
         version = None if command is None else _version(command, _modified(command[0]))
         if command is not None and version is not None:
             vector_bytes = options.vector_bytes or machine_vector_bytes()
@@ -188,19 +188,6 @@ def find_toolchain(options: CppOptions) -> Toolchain:
             return Toolchain(command, version, flags, vector_bytes, shared)
     tried = ", ".join(repr(name) for name in names)
     raise CompilerNotFoundError(f"no working C++ compiler: tried {tried}", hint=_HINT)
-
-
-def _command(name: str) -> tuple[str, ...] | None:
-    """The words of a command whose first is a program's path; None if there is none."""
-    whole = shutil.which(os.path.expanduser(name))
-    if whole is not None:  # also where the path has spaces
-        return (whole,)
-    try:
-        words = shlex.split(name)
-    except ValueError:  # a quote that is not closed
-        return None
-    path = shutil.which(os.path.expanduser(words[0])) if words else None
-    return None if path is None else (path, *words[1:])
 
 
 def _modified(path: str) -> float:

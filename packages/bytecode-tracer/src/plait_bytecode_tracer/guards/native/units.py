@@ -8,7 +8,6 @@ import importlib.machinery
 import importlib.resources
 import os
 import platform
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from pathlib import Path
 import torch
 
 from plait_utils import dataclass, stable_hash
+from plait_utils.commands import command_words
 from plait_utils.forks import starting_process
 
 _FLAGS = ("-O3", "-DNDEBUG", "-shared", "-fPIC", "-w")
@@ -37,7 +37,8 @@ class Unit:
         name: of the module.
         files: its source, then what that includes: names of files, or endings of them.
         compilers: what may compile it, in this order.
-        variable: the environment's, which names a compiler that comes first.
+        variable: the environment's, which names a compiler that comes first, or a command such
+            as `ccache gcc`.
         flags: of its compilers.
         libraries: flags that come after the source.
         depends: what the binary depends on beside the source and the interpreter.
@@ -86,14 +87,13 @@ class Unit:
             output.with_name(name).write_text(text, encoding="utf-8")
         source = str(output.with_name(self.files[0]))
         options = (*_FLAGS, *self.flags, f"-I{include}")
-        return [self._compiler(), *options, source, "-o", str(output), *self.libraries]
+        return [*self._compiler(), *options, source, "-o", str(output), *self.libraries]
 
-    def _compiler(self) -> str:
-        configured = os.environ.get(self.variable, "").split()
-        for name in (*configured[:1], *self.compilers):
-            path = shutil.which(name)
-            if path is not None:
-                return path
+    def _compiler(self) -> tuple[str, ...]:
+        for name in (os.environ.get(self.variable, ""), *self.compilers):
+            words = command_words(name)
+            if words is not None:
+                return words
         raise BuildError(f"no compiler was found for {self.files[0]}")
 
 
