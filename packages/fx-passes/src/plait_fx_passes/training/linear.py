@@ -61,6 +61,11 @@ _ADDED = {aten.index_add.default: 3, aten.scatter_add.default: 3, aten.index_put
 _ZEROS = frozenset({aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default})
 _FILLED = frozenset({aten.full.default, aten.full_like.default, aten.new_full.default})
 
+_KEEP_ZEROS = frozenset(
+    {aten.clone.default, aten._to_copy.default, aten.cat.default, aten.stack.default}
+)
+"""Operators that give zeros where all they are given are; views do, too, and what pads with 0."""
+
 
 def bent_by(
     tangents: Iterable[fx.Node],
@@ -113,9 +118,10 @@ def _keeps_zeros(node: fx.Node) -> bool:
     target = node.target
     if not isinstance(target, OpOverload):
         return False
-    return target in (aten.clone.default, aten._to_copy.default) or (
-        op_info(target).kind is OpKind.VIEW
-    )
+    if target is aten.constant_pad_nd.default:
+        value = node.args[2] if len(node.args) > 2 else 0
+        return isinstance(value, int | float) and value == 0
+    return target in _KEEP_ZEROS or op_info(target).kind is OpKind.VIEW
 
 
 def _is_linear(node: fx.Node, kinds: Mapping[fx.Node, _Kind]) -> bool:
