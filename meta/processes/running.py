@@ -33,9 +33,15 @@ def run_group(program, count, folder, *arguments, device="cpu"):
     """What went wrong in processes that run a program, which Python is given as arguments.
 
     Each gets its rank, the file of the group's store, the number of processes, and the arguments;
-    its output is to end with "right".
+    its output is to end with "right". The group has a cache of its own: reports tell how stored
+    programs of other groups differ, and cases look at them.
     """
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PLAIT_PROCESSES_ON": device}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PLAIT_PROCESSES_ON": device,
+        "PLAIT_CACHE_DIR": str(Path(folder, "cache")),
+    }
     running = [
         subprocess.Popen(
             [
