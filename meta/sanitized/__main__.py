@@ -17,6 +17,7 @@ from sanitized.running import ROOT, libraries, run
 
 LOWERING = ROOT / "packages" / "ir-lowering"
 CPP = ROOT / "packages" / "cpp-codegen"
+TRACER = ROOT / "packages" / "bytecode-tracer"
 PROCESSORS = str(usable_processors())
 
 SUITES = {
@@ -24,7 +25,10 @@ SUITES = {
     "random graphs": (["-m", "randomgraphs", "--backends", "cpp"], LOWERING),
     "kernels and host programs": (["-m", "pytest", "-q", "-n", PROCESSORS, "tests"], CPP),
     "external calls": (["tests/cpp_op_db.py", "1", "2"], CPP),
+    "guards": (["-m", "pytest", "-q", "-k", "guards", "tests"], TRACER),
 }
+MORE = {"guards": {"PYTHONMALLOC": "malloc"}}
+"""Of the environment: what guards look at are Python's objects, each of which is then watched."""
 
 
 def main(given: list[str]) -> int:
@@ -41,7 +45,7 @@ def main(given: list[str]) -> int:
     wrong = 0
     for name, (command, where) in suites.items():
         folder = Path(tempfile.mkdtemp(prefix="sanitized-"))
-        status, found = run(folder, [*command, *more], where)
+        status, found = run(folder, [*command, *more], where, MORE.get(name))
         wrong += bool(status or found)
         print(f"{name}: exit status {status}, {len(found)} findings", *found[:20], sep="\n    ")
         shutil.rmtree(folder) if not found else print(f"    in {folder}")
