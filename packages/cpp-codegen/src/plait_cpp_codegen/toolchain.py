@@ -14,8 +14,7 @@ from plait_cpp_codegen.commands import run_command, run_commands
 from plait_cpp_codegen.errors import CompilationError, CompilerNotFoundError
 from plait_cpp_codegen.machine import instruction_set, machine_vector_bytes
 from plait_cpp_codegen.options import CppOptions
-from plait_utils import dataclass, find_library_damage, stable_hash
-from plait_utils.commands import command_words
+from plait_utils import command_words, dataclass, find_library_damage, stable_hash
 
 _HINT = (
     "Install g++ or clang++ (on Debian and Ubuntu: apt-get install g++), "

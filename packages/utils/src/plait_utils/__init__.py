@@ -6,6 +6,7 @@ in the submodule `plait_utils.fake`, comparison of tensors in `plait_utils.numer
 
 from plait_utils._version import __version__
 from plait_utils.cache import CacheError, DiskCache, default_cache_root
+from plait_utils.commands import command_words
 from plait_utils.config import SettingError, Settings, setting
 from plait_utils.dump import DumpFolder, dump_folder
 from plait_utils.errors import PlaitError, shown
@@ -28,6 +29,7 @@ __all__ = [
     "Settings",
     "__version__",
     "collection_threshold",
+    "command_words",
     "dataclass",
     "default_cache_root",
     "dump_folder",

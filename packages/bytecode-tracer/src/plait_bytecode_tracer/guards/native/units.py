@@ -17,8 +17,7 @@ from pathlib import Path
 
 import torch
 
-from plait_utils import dataclass, stable_hash
-from plait_utils.commands import command_words
+from plait_utils import command_words, dataclass, stable_hash
 from plait_utils.forks import starting_process
 
 _FLAGS = ("-O3", "-DNDEBUG", "-shared", "-fPIC", "-w")
