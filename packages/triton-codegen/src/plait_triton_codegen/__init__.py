@@ -10,7 +10,13 @@ from plait_triton_codegen.errors import (
     TritonVersionError,
     UnsupportedKernelError,
 )
-from plait_triton_codegen.kernels import Tile, TritonKernelSource, render_kernel, triton_kernel
+from plait_triton_codegen.kernels import (
+    Chip,
+    Tile,
+    TritonKernelSource,
+    render_kernel,
+    triton_kernel,
+)
 from plait_triton_codegen.options import TritonOptions
 from plait_triton_codegen.stored_program import DEVICE_PROGRAM, load_stored
 from plait_triton_codegen.timing import device_clock, device_key, kernel_times
@@ -25,6 +31,7 @@ __all__ = [
     "OLDEST",
     "OLDEST_CAPABILITY",
     "TESTED",
+    "Chip",
     "CompiledKernel",
     "KernelCompilationError",
     "Tile",
