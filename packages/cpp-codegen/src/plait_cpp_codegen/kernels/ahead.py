@@ -26,11 +26,9 @@ _CYCLES = 24.0
 
 def read_ahead(plan: LoopPlan) -> frozenset[str]:
     """The large parameters that a kernel reads, where it computes much of each vector."""
+    params = plan.kernel.params
+    large = frozenset(p.name for p in params if p.access is Access.READ and is_large(p))
+    if not large:  # as in most kernels
+        return large
     work = sum(statement_cycles(each, plan.lanes) for each in plan.kernel.statements)
-    if work < _CYCLES:
-        return frozenset()
-    return frozenset(
-        param.name
-        for param in plan.kernel.params
-        if param.access is Access.READ and is_large(param)
-    )
+    return large if work >= _CYCLES else frozenset()
