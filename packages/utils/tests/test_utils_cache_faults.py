@@ -476,3 +476,22 @@ def test_an_entry_that_is_being_put_in_place_is_waited_for(tmp_path, monkeypatch
     lock.touch()
     monkeypatch.setattr(time, "sleep", lambda seconds: checksum.write_bytes(text))
     assert cache.get("key") == b"data"
+
+
+def test_an_entry_that_was_another_only_meanwhile_is_not_called_damaged(
+    tmp_path, monkeypatch, caplog
+):
+    cache = DiskCache(tmp_path)
+    cache.put("key", b"data")
+    checksum = cache_files._checksum
+
+    def of_another(path):
+        monkeypatch.setattr(cache_files, "_checksum", checksum)
+        cache.put("key", b"other")
+        found = checksum(path)
+        cache.put("key", b"data")
+        return found
+
+    monkeypatch.setattr(cache_files, "_checksum", of_another)
+    assert cache.get("key") == b"data"
+    assert not warnings(caplog)

@@ -40,7 +40,7 @@ _FALLBACK = re.compile(_FALLBACK_PREFIX + _RANDOM)
 _STALE_SECONDS = 3600.0
 """No build takes this long, so what is older was left by a process that was killed."""
 _LOCK_SECONDS = 600.0
-_INSTALLING_SECONDS = (0.001, 0.004, 0.016)
+_INSTALLING_SECONDS = (0.001, 0.004, 0.016, 0.064)
 """Between data and checksum: what takes longer was killed there, and left no entry."""
 _WITHOUT_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 """What file systems answer that have no locks, as NFS without its daemon, or Lustre by default."""
@@ -66,9 +66,9 @@ def is_sound(path: Path) -> bool:
     """
     try:
         expected, earlier = _stored_checksum(path), None
-        while expected != earlier:
+        while expected != earlier:  # the same checksum may have come back, with other data between
             actual = _checksum(path)
-            if actual.encode() == expected:
+            if actual.encode() == expected[0]:
                 return True
             expected, earlier = _stored_checksum(path), expected
     except (FileNotFoundError, NotADirectoryError):
@@ -80,15 +80,27 @@ def is_sound(path: Path) -> bool:
     return False
 
 
-def _stored_checksum(path: Path) -> bytes:
-    """What lies beside an entry; waited for where the entry is being put in place."""
+def _stored_checksum(path: Path) -> tuple[bytes, int, int]:
+    """What lies beside an entry, and when it was put there, as an inode and a time of change.
+
+    Waited for where the entry is being put in place.
+    """
     checksum, lock = (Path(f"{path}{suffix}") for suffix in (CHECKSUM_SUFFIX, LOCK_SUFFIX))
     for seconds in _INSTALLING_SECONDS:
-        if checksum.exists() or not (path.exists() and lock.exists()):
-            break
-        time.sleep(seconds)
-    with _open(checksum) as file:
-        return file.read()
+        try:
+            return _read_checksum(checksum)
+        except FileNotFoundError:
+            if not path.exists():
+                raise
+            if lock.exists():
+                time.sleep(seconds)
+    return _read_checksum(checksum)
+
+
+def _read_checksum(path: Path) -> tuple[bytes, int, int]:
+    with _open(path) as file:
+        status = os.fstat(file.fileno())
+        return file.read(), status.st_ino, status.st_mtime_ns
 
 
 @contextlib.contextmanager
