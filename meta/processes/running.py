@@ -39,6 +39,7 @@ def run_group(program, count, folder, *arguments, device="cpu"):
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
+        "PYTHONFAULTHANDLER": "1",  # where each thread was, if one crashes
         "PLAIT_PROCESSES_ON": device,
         "PLAIT_CACHE_DIR": str(Path(folder, "cache")),
     }

@@ -28,14 +28,18 @@ FIRST = 2.0**-4
 QUARTER = 21
 """How far a float's bits are shifted to the right to number quarters of octaves."""
 TABLE = 32
+STEP = 0.1328125
+"""Between the centres of the pieces of erfc; that at 31 steps, 4.1, is for all that lies beyond."""
+STEP_DEGREE = 4
 
 HEAD = """\
-// Odd functions by pieces, for avx512.h: 32 polynomials in registers; each lane takes its own.
+// Functions by pieces, for avx512.h: 32 polynomials in registers; each lane takes its own.
 // Written by conformance/piece_tables.py.
 #if defined(__AVX512F__) && defined(__AVX512VL__)
 #define FIRST_PIECE %(first)sf
 #define PIECE_SHIFT %(shift)d
 #define PIECE_BASE %(base)d
+#define PIECE_STEP %(step)sf
 struct Pieces { float centre[32], coefficients[7][32]; };
 """
 
@@ -126,6 +130,24 @@ def pieces(function: Function, end: float) -> list[Piece]:
     raise AssertionError
 
 
+def even_pieces(function: Function) -> list[list[float]]:
+    """The coefficients of a falling function around the multiples of the step."""
+    found: list[list[float]] = []
+    for number in range(TABLE - 1):
+        centre = number * STEP
+        start, end = max(centre - STEP / 2, 0.0), centre + STEP / 2
+        fitted = nearest(function, lambda x: 1 / function(x), start, end, STEP_DEGREE)
+        found.append([float(power) for power in fitted(Polynomial([centre, 1.0])).coef])
+    return [*found, [0.0] * (STEP_DEGREE + 1)]
+
+
+def even_text(name: str, found: Sequence[Sequence[float]]) -> str:
+    """A table of pieces of one width as C++."""
+    rows = [", ".join(_literal(piece[n]) for piece in found) for n in range(STEP_DEGREE + 1)]
+    lines = ",\n  ".join(f"{{{row}}}" for row in rows)
+    return f"static const float {name}_steps[{STEP_DEGREE + 1}][{TABLE}] = {{\n  {lines}}};\n"
+
+
 def text(name: str, found: Sequence[Piece]) -> str:
     """A table as C++."""
     assert len(found) <= TABLE
@@ -160,9 +182,10 @@ def main() -> None:
     """Prints the header."""
     mpmath.mp.dps = 40
     base = (_bits(FIRST) >> QUARTER) - 1
-    print(HEAD % {"first": FIRST, "shift": QUARTER, "base": base}, end="")
+    print(HEAD % {"first": FIRST, "shift": QUARTER, "base": base, "step": STEP}, end="")
     for name, function, end in (("tanh", mpmath.tanh, 9.2), ("erf", mpmath.erf, 4.0)):
         print(text(name, pieces(function, end)), end="")
+    print(even_text("erfc", even_pieces(mpmath.erfc)), end="")
     print("#endif")
 
 

@@ -10,7 +10,7 @@ import torch
 from cpp_graphs import pointwise_graph
 
 from plait_cpp_codegen import CppOptions, build
-from plait_ir_lowering import Op
+from plait_ir_lowering import Const, DType, Op
 from plait_scheduler import schedule
 
 WIDTHS = [16, 32, 64]
@@ -158,3 +158,37 @@ def test_angles_are_as_in_aten_on_and_beside_the_axes(width):
         exact = torch.atan2(y.double(), x.double()).to(dtype)
         assert torch.equal(found.signbit(), exact.signbit())
         assert (units_off(found, exact) <= 2).all()
+
+
+def erf_plus_one(x):
+    return Op("add", [Op("erf", [x]), Const(1, DType.f32)])
+
+
+@pytest.mark.parametrize("flags", FLAGS)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_one_more_than_erf_is_exact_where_it_nearly_vanishes(width, flags):
+    x = torch.cat(
+        [torch.linspace(-6, 6, 50_003), around(*(0.1328125 * (n + 0.5) for n in range(31)))]
+    )
+    x = torch.cat([x, -x, torch.tensor([0.0, -0.0, 1e-40, math.inf, -math.inf, math.nan])]).float()
+    options = CppOptions(vector_bytes=width, extra_flags=flags)
+    run = build(schedule(pointwise_graph([x], {"f": erf_plus_one})), options=options)
+    (found,) = run(x)
+    exact = torch.special.erfc(-x.double())
+    off = torch.where(found.isnan() & exact.isnan(), 0.0, (found - exact).abs())
+    assert float(off.max()) < 1.6e-7
+    if not flags and torch.backends.cpu.get_cpu_capability() == "AVX512":
+        tail = (x > -4) & (x < -0.5)
+        assert float((off / exact)[tail].max()) < 2.5e-5
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_floats_are_rounded_to_bfloat16_as_by_aten(width):
+    halves = torch.tensor([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], dtype=torch.int64)
+    bits = (torch.arange(1 << 16, dtype=torch.int64)[:, None] << 16 | halves).flatten()
+    x = torch.where(bits < 1 << 31, bits, bits - (1 << 32)).to(torch.int32).view(torch.float32)
+    compute = {"f": lambda x: Op("to", [x], DType.bf16)}
+    run = build(schedule(pointwise_graph([x], compute)), options=CppOptions(vector_bytes=width))
+    (found,), expected = run(x), x.bfloat16()
+    same = found.view(torch.int16) == expected.view(torch.int16)
+    assert bool((same | (found.isnan() & expected.isnan())).all())

@@ -70,6 +70,16 @@ def operation(
     return _function(name, args, REGISTER[source], source)
 
 
+def argument_of_erf(value: Value) -> Value | None:
+    """What y is where a value is 1 + erf y of float32, for which there is a function; else None."""
+    if not (isinstance(value, Op) and value.name == "add" and value.dtype is DType.f32):
+        return None
+    for one, other in (value.args, value.args[::-1]):
+        if isinstance(one, Const) and one.value == 1 and isinstance(other, Op):
+            return other.args[0] if other.name == "erf" else None
+    return None
+
+
 def _is_word(value: Value) -> bool:
     """Whether an integer of 64 bits is at least 0 and has no more than 32."""
     if isinstance(value, Const):

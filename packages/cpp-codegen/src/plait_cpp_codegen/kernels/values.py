@@ -6,7 +6,13 @@ from dataclasses import field
 
 from plait_cpp_codegen.kernels.index import kernel_index
 from plait_cpp_codegen.kernels.narrowing import fits, is_narrow, last_offset
-from plait_cpp_codegen.kernels.operations import COMPARISONS, DIVISIONS, literal, operation
+from plait_cpp_codegen.kernels.operations import (
+    COMPARISONS,
+    DIVISIONS,
+    argument_of_erf,
+    literal,
+    operation,
+)
 from plait_cpp_codegen.kernels.positions import never_negative, position, recombined
 from plait_cpp_codegen.kernels.types import REGISTER
 from plait_ir_lowering import (
@@ -112,6 +118,8 @@ class ValueEmitter:
                     operands = tuple(place for place, _ in self._places(value))
                 elif isinstance(value, CheckedIndex) and (index := never_negative(value)):
                     operands = (index,)
+                elif (inner := argument_of_erf(value)) is not None:
+                    operands = (inner,)
                 if isinstance(value, Masked) and _has_load(value.value):
                     operands = (value.mask, value.other)
                 elif value in self.tables or self._first_lanes(value) or self._is_hoisted(value):
@@ -195,6 +203,8 @@ class ValueEmitter:
 
     def _operation(self, op: Op) -> str:
         """Narrow operands stay so where the result is narrow, or none of their bits is lost."""
+        if (inner := argument_of_erf(op)) is not None:
+            return f"erf_plus_one_f32<L>({self.done[inner]})"
         first = op.args[0]
         if (
             op.name == "to"

@@ -49,6 +49,7 @@ template <int L> INLINE vec<float, L> erf_f32(vec<float, L> x) {
   vec<float, L> tail = float_of<L>(bits_of<L>(1.0f - scaled<L>(e, n)) | (bits_of<L>(x) & (int32_t)0x80000000));
   return pick<L>(a > 0.927734375f, tail, p);
 }
+template <int L> INLINE vec<float, L> erf_plus_one_f32(vec<float, L> x) { return erf_f32<L>(x) + 1.0f; }
 template <int L> INLINE vec<float, L> sqrt_f32(vec<float, L> x) {
   vec<float, L> r; for (int l = 0; l < L; ++l) r[l] = __builtin_sqrtf(x[l]); return r;
 }

@@ -134,7 +134,16 @@ template <int L> struct Memory<bf16, L> {
     vec<uint32_t, L> w; memcpy(&w, &x, sizeof w);
     return x == x ? w + 0x7fff + ((w >> 16) & 1) : vec<uint32_t, L>{} + 0x7fc00000;
   }
-  static INLINE vec<uint16_t, L> narrow(vec<float, L> x) { return convert<uint16_t, uint32_t, L>(rounded(x) >> 16); }
+  static INLINE vec<uint16_t, L> narrow(vec<float, L> x) {
+#if defined(__AVX512BF16__) && defined(__AVX512DQ__)
+    if constexpr (L == 16 && WIDE) {  // by an instruction, which takes subnormal numbers for 0
+      if (__builtin_expect(!__builtin_ia32_fpclassps512_mask(x, 0x20, -1), true)) {
+        vec<uint16_t, L> b; asm("vcvtneps2bf16 %1, %0" : "=v"(b) : "v"(x)); return b;
+      }
+    }
+#endif
+    return convert<uint16_t, uint32_t, L>(rounded(x) >> 16);
+  }
   static INLINE void store(bf16* p, vec<float, L> x) {
     vec<uint16_t, L> b = narrow(x); memcpy(p, &b, sizeof b);
   }
