@@ -43,6 +43,6 @@ def require_gradients(
         with torch.enable_grad():
             argument = leaf.clone()
         if argument.stride() != fake.stride():
-            raise AtenTraceError("an input that is written to has gaps or overlaps in memory")
+            raise AtenTraceError("an input that needs gradients has gaps or overlaps in memory")
         table.arguments[index] = cast(FakeTensor, argument)
         table.stand_in(recorder, index, cast(FakeTensor, argument))
