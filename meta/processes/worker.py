@@ -16,8 +16,23 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from processes import failures, modules, programs, sharded  # found beside this file
 
 
+class _OneThread(dist.ProcessGroupGloo):
+    """Gloo's, whose collectives one thread runs instead of two.
+
+    Two write the name of what they have done to one string, without a lock: on a busy machine torch
+    2.13 then frees its memory twice, and the process dies.
+    """
+
+    def __init__(self, store, rank, size, timeout):
+        options = dist.ProcessGroupGloo._Options()
+        options._threads, options._timeout = 1, timeout
+        options._devices = [dist.ProcessGroupGloo.create_default_device()]
+        super().__init__(store, rank, size, options)
+
+
 def begin(store, rank, count, name):
     on_gpu = modules.DEVICE == "cuda"
+    dist.distributed_c10d.ProcessGroupGloo = _OneThread
     if on_gpu:
         torch.cuda.set_device(rank)
     dist.init_process_group(
