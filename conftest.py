@@ -64,7 +64,7 @@ def _call_vector_library(torch: ModuleType) -> None:
     """Once in one thread alone: MKL picks the code of each of these functions in its first call.
 
     Where several threads make that call, some may run a form of 11 bits, so that one result of
-    eager is wrong by 0.1 % on processors of Intel's: https://github.com/pytorch/pytorch/issues/188792
+    eager is wrong by some 0.1 % on processors of Intel's: https://github.com/pytorch/pytorch/issues/188792
     """
     for dtype in (torch.float32, torch.float64):
         number = torch.full((1,), 0.5, dtype=dtype)

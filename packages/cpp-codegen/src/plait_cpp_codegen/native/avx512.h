@@ -95,7 +95,7 @@ template <int L> INLINE vec<float, L> erf_f32(vec<float, L> x) { return by_piece
 INLINE vec<float, 16> erf_plus_one_f32(vec<float, 16> x) {
   const vec<float, 16> a = at_most<16>(magnitude<16>(x), 31 * PIECE_STEP);
   const vec<float, 16> shifted = madd<16>(a, 1 / PIECE_STEP, 12582912.0f), t = madd<16>(shifted - 12582912.0f, -PIECE_STEP, a);
-  const vec<int32_t, 16> piece = bits_of<16>(shifted);  // the last five of them
+  const vec<int32_t, 16> piece = bits_of<16>(shifted);  // a look-up takes the last five bits
   vec<float, 16> y = looked_up(erfc_steps[4], piece);
   y = madd<16>(y, t, looked_up(erfc_steps[3], piece));
   y = madd<16>(y, t, looked_up(erfc_steps[2], piece));
