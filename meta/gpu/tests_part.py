@@ -28,6 +28,7 @@ _LONGEST = {
     "test_triton_compile_operations": 6,
     "test_triton_compile_targets": 4,
     "test_plait_distributed": 6,
+    "test_triton_sorts": 3,
     **dict.fromkeys(("test_plait_two_gpus", "test_triton_workers"), 1),
     **dict.fromkeys(("test_plait_gpu_warm_start", "test_triton_products"), 1),
     "test_triton_product_forms": 1,
