@@ -28,6 +28,7 @@ def check(case: Case, inputs: list[torch.Tensor] | None = None) -> torch.Tensor:
     return found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", LIMITS, ids=str)
 @pytest.mark.parametrize("score", SCORES)
 def test_scores(score: str, dtype: torch.dtype):

@@ -142,6 +142,7 @@ def test_offered_for_whole_plain_results_that_begin_where_they_can() -> None:
         assert not is_offered(parse_kernel(changed))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", ["cuda:90", "cuda:100"])
 def test_compiled_results_are_written_by_descriptors_alone(tmp_path: Path, target: str) -> None:
     found = compiled("results", tmp_path, target)

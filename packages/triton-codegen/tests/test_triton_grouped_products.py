@@ -53,6 +53,7 @@ def offsets(ends) -> torch.Tensor:
     return torch.tensor(ends, dtype=torch.int32)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("form", FORM)
 @pytest.mark.parametrize("turn", ["left", "right", "", "left right"])
 @pytest.mark.parametrize("ends", ENDS)

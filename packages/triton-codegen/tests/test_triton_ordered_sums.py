@@ -45,6 +45,7 @@ def _agrees(cache: DiskCache, function, *inputs: torch.Tensor, tolerance: float 
     return agrees_with_eager(cache, function, *inputs, tolerance=tolerance, lowering=DETERMINISTIC)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize(("axis", "index"), [(0, torch.int64), (1, torch.int32)], ids=str)
 def test_index_add(cache: DiskCache, form: str, dtype, axis: int, index) -> None:
@@ -112,6 +113,7 @@ def test_one_place(cache: DiskCache, form: str) -> None:
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize(("padding", "by_frequency"), [(-1, False), (3, True)])
 def test_embedding_backward(cache: DiskCache, form: str, dtype, padding, by_frequency) -> None:

@@ -28,6 +28,7 @@ from plait_utils import DiskCache
 SCALED = ("f8e4m3fn", "f8e5m2", "f8e4m3fn f8e5m2", "bf16 f8e4m3fn")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtypes", SCALED)
 @pytest.mark.parametrize("out", ["bf16", "f32"])
 @pytest.mark.parametrize("sizes", [(64, 64, 64), (33, 50, 70), (150, 300, 112)])

@@ -91,6 +91,7 @@ LENGTHS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("dtype", "length"),
     [(dtype, length) for dtype, lengths in LENGTHS for length in lengths],
@@ -130,6 +131,7 @@ def test_rows_that_lie_otherwise(cache, name):
     agrees(cache, function, x, expected)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.bfloat16, torch.int32, torch.float64, torch.int64], ids=str
 )
@@ -223,6 +225,7 @@ def test_blocks_of_pairs_of_any_size(tile, first):
         assert torch.equal(ours, eagers[:, :first])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
 @pytest.mark.parametrize(("length", "k"), [(8000, 1), (8000, 3), (6000, 9)])
 def test_the_largest_of_long_rows_are_found_by_blocks(cache, dtype, length, k):

@@ -246,9 +246,9 @@ def every_operation() -> dict[str, Kernel]:
     return found
 
 
-def main(which: str, target: str) -> None:
-    """Print a JSON object: for each kernel its costs, which accesses its PTX has, and registers
-    that are read unset."""
+def main(which: str, target: str, share: str) -> None:
+    """Print a JSON object: for each kernel of a share its costs, which accesses its PTX has, and
+    registers that are read unset."""
     tiles: dict[str, Tile] = {}
     chosen = SAMPLE if which == "sample" else every_operation() if which == "operations" else {}
     if which in ("forms", "results"):
@@ -268,7 +268,8 @@ def main(which: str, target: str) -> None:
     if which == "places":
         chosen = at_places()
     found, chip = {}, Chip(capability=int(target.removeprefix("cuda:")))
-    for name, kernel in chosen.items():
+    first, _, every = share.partition("/")
+    for name, kernel in list(chosen.items())[int(first) - 1 :: int(every)]:
         options = TritonOptions(max_persistent=64) if name.endswith("in a loop") else None
         options = TritonOptions(tf32=True) if name.endswith("in tf32") else options
         tile = tiles.get(name) or render_kernel(kernel, options).tile

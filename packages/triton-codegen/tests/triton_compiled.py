@@ -14,14 +14,25 @@ from plait_triton_codegen.kernels import COMMON_SHARED_BYTES
 OVERLAPPING = "cuda:90"
 """The GPU on which a kernel starts before the one before it is done, for which it waits."""
 HERE = Path(__file__).parent
+WHOLE = "1/1"
+SHARES = tuple(f"{number}/5" for number in range(1, 6))
+"""Of a sample, for tests of which each compiles a part: `2/5` is every fifth from the second on."""
 
 
-def compiled(which: str, folder: Path, target: str = "cuda:90") -> dict[str, dict[str, int]]:
+def share_of(count: int, share: str) -> int:
+    """How many of so many a share has."""
+    first, _, every = share.partition("/")
+    return len(range(int(first) - 1, count, int(every)))
+
+
+def compiled(
+    which: str, folder: Path, target: str = "cuda:90", share: str = WHOLE
+) -> dict[str, dict[str, int]]:
     environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / "triton")}
     environment.pop("TRITON_INTERPRET", None)
     # The conftest that would set it again is not imported by a plain script.
     done = subprocess.run(
-        [sys.executable, str(HERE / "triton_compile_sample.py"), which, target],
+        [sys.executable, str(HERE / "triton_compile_sample.py"), which, target, share],
         env=environment,
         capture_output=True,
         text=True,

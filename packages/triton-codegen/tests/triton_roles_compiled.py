@@ -33,7 +33,7 @@ KERNELS: dict[str, Kernel] = {
     "both turned": product(4096, 4096, 1024, turned="left"),
     "to f32": product(4096, 4096, 1024, turned="right", out="f32"),
 }
-SIZES = ((300, 520, 200), (128, 256, 64), (640, 264, 8 * 72))
+SIZES = ((640, 264, 8 * 72), (300, 520, 200), (128, 256, 64))
 """Of small ones, whose protocol is followed: rows, columns and terms."""
 
 
@@ -50,14 +50,12 @@ def shown(tile: Tile) -> str:
     return f"{tile.roles} {tile.xblock}x{tile.rblock}"
 
 
-def small() -> Iterator[tuple[str, Kernel, Tile]]:
-    """Small products, and fewer stages than turns, as many, and more."""
-    for sizes in SIZES:
-        kernel = product(*sizes, turned="right")
-        for tile in tiles():
-            for stages in {2, tile.stages}:
-                name = f"{'x'.join(map(str, sizes))} {shown(tile)} {stages}"
-                yield name, kernel, replace(tile, stages=stages)
+def small(sizes: tuple[int, int, int]) -> Iterator[tuple[str, Kernel, Tile]]:
+    """A small product, and fewer stages than turns, as many, and more."""
+    kernel = product(*sizes, turned="right")
+    for tile in tiles():
+        for stages in {2, tile.stages}:
+            yield f"{shown(tile)} {stages}", kernel, replace(tile, stages=stages)
 
 
 def by_worker() -> list[object]:
@@ -71,31 +69,32 @@ def by_worker() -> list[object]:
     return head
 
 
-def main(which: str) -> None:
+def main(which: str, number: str) -> None:
+    """`number` is that of the kernel, or of the small product, that is compiled."""
     found: dict[str, object] = {}
     if which == "worker":
         found["head"] = by_worker()
     elif which == "protocol":
-        for name, kernel, tile in small():
+        for name, kernel, tile in small(SIZES[int(number)]):
             job = kernel_job(render_kernel(kernel, tile=tile), "cuda:90", (0, 1, 2))
             found[name] = compiled(job).asm["ttgir"]
     else:
-        for name, kernel in KERNELS.items():
-            for tile in tiles():
-                made = compile_kernel(render_kernel(kernel, tile=tile))
-                found[f"{name} {shown(tile)}"] = {
-                    "registers": made.registers,
-                    "spills": made.spill_bytes,
-                    "shared": made.shared_bytes,
-                    "warps": made.num_warps,
-                    "handed registers": made.ptx.count("setmaxnreg"),
-                    "tensor cores": made.ptx.count("wgmma.mma_async"),
-                    "copies by descriptors": made.ptx.count("cp.async.bulk.tensor"),
-                    "stores by descriptors": made.ptx.count("cp.async.bulk.tensor.2d.global"),
-                    "stores by threads": made.ptx.count("st.global"),
-                }
+        kernel = list(KERNELS.values())[int(number)]
+        for tile in tiles():
+            made = compile_kernel(render_kernel(kernel, tile=tile))
+            found[shown(tile)] = {
+                "registers": made.registers,
+                "spills": made.spill_bytes,
+                "shared": made.shared_bytes,
+                "warps": made.num_warps,
+                "handed registers": made.ptx.count("setmaxnreg"),
+                "tensor cores": made.ptx.count("wgmma.mma_async"),
+                "copies by descriptors": made.ptx.count("cp.async.bulk.tensor"),
+                "stores by descriptors": made.ptx.count("cp.async.bulk.tensor.2d.global"),
+                "stores by threads": made.ptx.count("st.global"),
+            }
     print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
