@@ -24,7 +24,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("lazy", ["0", "1"], ids=["eager", "lazy"])
+@pytest.mark.parametrize(
+    "lazy", [pytest.param("0", marks=pytest.mark.slow, id="eager"), pytest.param("1", id="lazy")]
+)
 @pytest.mark.parametrize("cases", CASES)
 def test_on_a_gpu_of_the_hosts_memory(cases: str, lazy: str, tmp_path: Path) -> None:
     done = subprocess.run(
