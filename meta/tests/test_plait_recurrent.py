@@ -74,3 +74,110 @@ def test_packed_sequences_give_what_eager_gives():
     x, lengths = torch.randn(3, 7, 6), torch.tensor([7, 5, 2])
     with torch.no_grad():
         torch.testing.assert_close(plait.compile(padded)(x, lengths), padded(x, lengths))
+
+
+MANY = {
+    "gru, both directions": lambda: nn.GRU(6, 5, bidirectional=True, batch_first=True),
+    "gru without biases": lambda: nn.GRU(6, 5, bias=False),
+    "tanh, 2 layers": lambda: nn.RNN(6, 5, 2),
+    "relu, both directions": lambda: nn.RNN(6, 5, nonlinearity="relu", bidirectional=True),
+}
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_many_steps_are_one_that_runs_again_and_again(name):
+    layer = MANY[name]().eval()
+    shapes = [(4, steps, 6) if layer.batch_first else (steps, 4, 6) for steps in (140, 260)]
+    reports = [check(layer, torch.randn(shape)) for shape in shapes]
+    bodies = layer.num_layers * (2 if layer.bidirectional else 1)
+    assert [len(report.graphs) for report in reports] == [1 + bodies] * 2
+    few, many = ([graph.kernels for graph in report.graphs[1:]] for report in reports)
+    assert few == many
+    assert reports[0].breaks == ()
+
+
+def trained(layer, call, x, state):
+    """Results of a step that draws, and gradients of what it is given and of the parameters."""
+    torch.manual_seed(3)
+    found = flat(call(x, state))
+    weights = [torch.linspace(-1, 1, each.numel()).view(each.shape).to(each) for each in found]
+    loss = sum((each * weight).sum() for each, weight in zip(found, weights, strict=True))
+    return [*found, *torch.autograd.grad(loss, [x, state, *layer.parameters()])]
+
+
+@pytest.mark.parametrize("make", [nn.GRU, nn.RNN])
+def test_many_steps_train(make):
+    layer = make(6, 5, 2, batch_first=True, dropout=0.3)
+    x = torch.randn(4, 40, 6, requires_grad=True)
+    state = torch.randn(2, 4, 5, requires_grad=True)
+    compiled = plait.compile(layer)
+    wide = copy.deepcopy(layer).double()
+    found, expected = trained(layer, compiled, x, state), trained(layer, layer, x, state)
+    given = [each.detach().double().requires_grad_() for each in (x, state)]
+    exact = trained(wide, wide, *given)
+    assert plait.report(compiled).breaks == ()
+    assert any("scan" in call for g in plait.report(compiled).graphs for call in g.external_calls)
+    for one, eager, right in zip(found, expected, exact, strict=True):
+        assert one.stride() == eager.stride()
+        off, usual = ((each.double() - right).abs().max() for each in (one, eager))
+        assert off <= 2 * usual + 1e-5 * right.abs().max()
+
+
+def test_one_program_is_for_all_lengths():
+    layer = nn.GRU(6, 5, batch_first=True)
+    compiled = plait.compile(layer)
+    for steps in (40, 130, 50, 3, 77, 300):
+        x = torch.randn(4, steps, 6)
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x), layer(x))
+    assert len(plait.report(compiled).recompiles) == 1
+    training = plait.compile(layer)
+    for steps in (40, 70, 50, 3, 90):
+        x = torch.randn(4, steps, 6, requires_grad=True)
+        found, expected = (torch.autograd.grad(f(x)[0].sin().sum(), x) for f in (training, layer))
+        torch.testing.assert_close(found, expected)
+    assert len(plait.report(training).recompiles) == 1
+
+
+def called(inputs, states, weights, count):
+    return torch.gru(inputs, states, weights, True, count, 0.0, False, False, False)
+
+
+def test_what_torch_refuses_is_refused_in_its_words():
+    layer = nn.GRU(6, 5).requires_grad_(False)
+    inputs, states = torch.randn(200, 4, 6), torch.randn(1, 4, 5)
+    weights = layer._flat_weights
+    wrong = (
+        (inputs[..., :4], states, weights, 1),
+        (inputs, states[:, :2], weights, 1),
+        (inputs.double(), states, weights, 1),
+        (inputs, states, weights, 2),
+        (inputs, states, weights[:2], 1),
+    )
+    for given in wrong:
+        with pytest.raises(RuntimeError) as expected:
+            called(*given)
+        with pytest.raises(RuntimeError) as found:
+            plait.compile(called)(*given)
+        assert str(found.value).splitlines()[0] == str(expected.value).splitlines()[0]
+
+
+def test_many_steps_under_autocast():
+    layer = nn.GRU(6, 5).requires_grad_(False)
+    x = torch.randn(150, 4, 6)
+    compiled = plait.compile(layer)
+    with torch.autocast("cpu", torch.bfloat16):
+        for one, eager in zip(flat(compiled(x)), flat(layer(x)), strict=True):
+            assert one.dtype == eager.dtype
+            torch.testing.assert_close(one, eager, rtol=0.05, atol=0.05)
+
+
+def test_what_has_no_batches_in_eager_has_none():
+    layer = nn.GRU(6, 5).requires_grad_(False)
+
+    def in_batches(x):
+        return torch.vmap(lambda each: layer(each)[0], in_dims=1, out_dims=1)(x)
+
+    for function in (in_batches, plait.compile(in_batches)):
+        with pytest.raises(RuntimeError, match="Batching rule not implemented"):
+            function(torch.randn(150, 2, 4, 6))

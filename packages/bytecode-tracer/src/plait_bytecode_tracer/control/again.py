@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -68,8 +68,13 @@ class _AsCaptured(Run):
         super().__init__(Compiling())
         self._modules: dict[Body, fx.GraphModule] = {}
 
-    def __call__(self, body: Body, *inputs: Any) -> Sequence[torch.Tensor]:
+    def of(self, body: Body, inputs: Sequence[Any]) -> Callable[..., Sequence[torch.Tensor]]:
         if body not in self._modules:
             self._modules[body] = differentiable_again(body)
-        with torch.enable_grad():
-            return tuple(self._modules[body].forward(*inputs))
+        forward = self._modules[body].forward
+
+        def call(*inputs: Any) -> Sequence[torch.Tensor]:
+            with torch.enable_grad():
+                return tuple(forward(*inputs))
+
+        return call

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -39,6 +40,12 @@ class Body:
         self.results = [self.inputs[r] if isinstance(r, int) else r for r in results]
         self.is_fixed = not any(map(_is_symbolic, (*self.inputs, *self.results)))
         """Whether all sizes are known."""
+        self.hands_on = 0
+        """How many results, from the first on, lie in memory as the input at their place does."""
+        if self.is_fixed:
+            pairs = zip(self.inputs, self.results, strict=False)
+            alike = (one.stride() == other.stride() for one, other in pairs)
+            self.hands_on = sum(itertools.takewhile(bool, alike))
         self._run: Callable[..., Any] | None = None
         self._lock = new_lock()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -78,14 +78,19 @@ class Scan(Operation):
         if self.draws is Draws.KEPT:
             kept.append(state_now().new_empty((length, len(state_now()))))
         kept_rows = [each.unbind(0) for each in kept]
+        stays = self.step.hands_on >= first
+        call: Callable[..., Sequence[torch.Tensor]] | None = None
         for place in places:
-            carry = self.step.laid_out(carry)
+            if call is None or not stays:
+                carry = self.step.laid_out(carry)
             handed = [*carry, state_now()] if self.draws is Draws.KEPT else carry
             for table, each in zip(kept_rows, handed, strict=False):
                 table[place].copy_(each)
             if states:
                 draw_from(states[place])
-            found = run(self.step, *carry, *(table[place] for table in tables), *same)
+            given = [*carry, *[table[place] for table in tables], *same]
+            call = call or run.of(self.step, given)
+            found = call(*given)
             carry, results = found[:first], found[first:]
             if not whole:
                 whole = [each.new_empty((length, *each.shape)) for each in results]

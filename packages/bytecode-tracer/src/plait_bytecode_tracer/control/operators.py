@@ -24,6 +24,7 @@ from plait_bytecode_tracer.control.surroundings import Autocast, with_autograd
 from plait_utils.forks import new_lock
 
 NAMESPACE = "plait_control"
+_set_grad_enabled = torch._C._set_grad_enabled
 _lock = new_lock()
 _operations: dict[str, Operation] = {}
 """By the names of their operators, which last as long as the process."""
@@ -148,9 +149,18 @@ class Run:
 
     def __call__(self, body: Body, *inputs: Any) -> Sequence[torch.Tensor]:
         """The results of a body."""
-        found: Sequence[torch.Tensor] = body.compiled(self._compiling, inputs)(*inputs)
-        torch._C._set_grad_enabled(False)  # a body that differentiates has enabled it
-        return found
+        return self.of(body, inputs)(*inputs)
+
+    def of(self, body: Body, inputs: Sequence[Any]) -> Callable[..., Sequence[torch.Tensor]]:
+        """What calls a body with inputs like these."""
+        compiled = body.compiled(self._compiling, inputs)
+
+        def call(*inputs: Any) -> Sequence[torch.Tensor]:
+            found: Sequence[torch.Tensor] = compiled(*inputs)
+            _set_grad_enabled(False)  # a body that differentiates has enabled it
+            return found
+
+        return call
 
 
 def _without_history(value: Any) -> Any:
