@@ -27,6 +27,7 @@ from plait_fx_passes import (
     wrap_training,
 )
 from plait_fx_passes.training.partition import Partition
+from plait_fx_passes.training.places import SavedResult
 
 BUDGETS = (None, 1.0, 0.75, 0.5, 0.25, 0.0)
 
@@ -286,6 +287,47 @@ def test_inputs_changed_between_forward_and_backward_raise_as_in_eager():
             w.add_(1)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             y.backward()
+
+
+OF_ANOTHER_ORDER = {
+    "a square": ((4, 4), lambda x: x.exp().t()),
+    "axes of three": ((2, 3, 4), lambda x: x.exp().permute(2, 0, 1)),
+    "axes of one size": ((3, 3, 3), lambda x: x.tanh().transpose(0, 2)),
+    "an axis of one": ((3, 1, 4), lambda x: x.exp().transpose(0, 1)),
+    "joined axes": ((2, 3, 4), lambda x: x.exp().view(6, 4)),
+    "flipped": ((3, 3), lambda x: x.exp().flip(0).t()),
+    "a half": ((4, 4), lambda x: x.exp()[:2].t()),
+}
+
+
+@pytest.mark.parametrize("name", OF_ANOTHER_ORDER)
+def test_results_in_another_order_serve_the_backward_and_may_not_change(name):
+    shape, program = OF_ANOTHER_ORDER[name]
+    x = leaf(*shape)
+    run = compiled(program, [x])
+    found, expected = run(x), program(x)
+    weights = torch.randn(expected.shape, dtype=expected.dtype)
+    assert found.stride() == expected.stride()
+    given = [torch.autograd.grad((f(x) * weights).sum(), x) for f in (run, program)]
+    torch.testing.assert_close(*given, rtol=1e-12, atol=1e-12)
+    for function in (run, program):
+        y = function(x)
+        loss = (y * weights).sum()
+        with torch.no_grad():
+            y.zero_()
+        if name == "flipped":
+            torch.autograd.grad(loss, x)  # what was changed is a copy
+            continue
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            torch.autograd.grad(loss, x)
+
+
+def test_a_result_in_another_order_is_not_copied_for_the_backward():
+    x = leaf(8, 6)
+    _, parts = parts_of(trace(lambda x: x.exp().t()), [x])
+    assert [type(each) for each in parts.saved] == [SavedResult]
+    assert parts.saved_bytes == 0
+    assert "clone" not in print_aten(parts.forward)
 
 
 def test_inputs_that_the_backward_does_not_need_may_change():

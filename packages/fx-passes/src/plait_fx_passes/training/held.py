@@ -51,14 +51,38 @@ def readable(joint: JointGraph) -> Mapping[fx.Node, int]:
 def whole_results(joint: JointGraph) -> dict[fx.Node, int]:
     """The values that a result of the program holds whole, with the position of the result.
 
-    A result is the value itself, or as many elements of it in another shape.
+    A result is the value itself, or as many elements of it in another shape, or with its axes in
+    another order.
     """
     found: dict[fx.Node, int] = {}
     for position, node in enumerate(joint.program.results[: joint.result_count]):
         root = storage_root(node)
-        if node is root or _is_reshaped(root.meta["val"], node.meta["val"]):
+        value, other = root.meta["val"], node.meta["val"]
+        if node is root or _is_reshaped(value, other) or axes_in(other, value):
             found.setdefault(root, position)
     return found
+
+
+def axes_in(other: torch.Tensor, value: torch.Tensor) -> list[int]:
+    """The axes of ``other``, a view of ``value``, in the order in which ``value`` has them; none
+    where it is not that, or a size is not known."""
+    alike = (
+        value.dtype == other.dtype and value.dim() == other.dim() and _bits(value) == _bits(other)
+    )
+    if not alike or not value.is_contiguous():
+        return []
+    theirs = list(zip(other.shape, other.stride(), strict=True))
+    wanted = list(zip(value.shape, value.stride(), strict=True))
+    if not all(isinstance(each, int) for pair in (*theirs, *wanted) for each in pair):
+        return []
+    if sorted(theirs) != sorted(wanted) or len(set(wanted)) != len(wanted):
+        return []
+    return [theirs.index(each) for each in wanted]
+
+
+def _bits(value: torch.Tensor) -> tuple[bool, bool]:
+    """Whether its elements are negated, or conjugated, where they are read."""
+    return value.is_conj(), value.is_neg()
 
 
 def _is_reshaped(value: torch.Tensor, other: torch.Tensor) -> bool:
@@ -68,6 +92,5 @@ def _is_reshaped(value: torch.Tensor, other: torch.Tensor) -> bool:
         and other.numel() == value.numel()
         and other.is_contiguous()
         and value.is_contiguous()
-        and other.is_conj() == value.is_conj()
-        and other.is_neg() == value.is_neg()
+        and _bits(other) == _bits(value)
     )

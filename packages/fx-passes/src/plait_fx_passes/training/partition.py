@@ -22,6 +22,7 @@ from plait_fx_passes.training.choose import (
     PartitionCosts,
     Values,
 )
+from plait_fx_passes.training.held import axes_in
 from plait_fx_passes.training.joint_graph import JointGraph
 from plait_fx_passes.training.places import Saved, SavedInput, SavedResult, SavedSize
 from plait_fx_passes.training.saved import Held, SavedTensor, saved_tensor
@@ -200,7 +201,10 @@ class Extract:
                 self._copies[node].meta = {**node.meta, "passed": True}
                 NumberNode.of(self._copies[node])
                 continue
-            if given.meta["val"].dtype == value.dtype:
+            axes = axes_in(given.meta["val"], value)
+            if axes:
+                made = self._graph.call_function(aten.permute.default, (given, axes))
+            elif given.meta["val"].dtype == value.dtype:
                 shape = list(value.shape)
                 made = self._graph.call_function(aten.view.default, (given, shape))
             else:
@@ -271,7 +275,9 @@ class Extract:
 def _is_alike(value: torch.Tensor, other: torch.Tensor) -> bool:
     if is_number(value) or is_number(other):
         return False
-    return value.dtype == other.dtype and value.shape == other.shape
+    if value.dtype != other.dtype or value.shape != other.shape:
+        return False
+    return axes_in(value, other) in ([], list(range(value.dim())))
 
 
 def _flat(graph: fx.Graph) -> AtenGraph:
