@@ -21,6 +21,7 @@ from plait_ir_lowering import lower
 from plait_scheduler import memory_report, schedule
 from plait_utils.draws import draws_before
 from plait_utils.fake import FakeMode
+from plait_utils.with_gradients import TORCHS_OWN
 
 A = torch.ops.aten
 GENERATOR = torch.Generator().manual_seed(7)
@@ -525,3 +526,34 @@ def test_functional_operators_of_torchs_database():
     done = subprocess.run([sys.executable, script, "1", "1"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(done.stdout.split()[0]) > 300
+
+
+def refused(*arguments: object) -> None:
+    raise AssertionError("Python was called")
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="a kernel of oneDNN's")
+def test_gradients_are_on_where_an_operator_is_torchs_own_so(monkeypatch):
+    layer, name = A.mkldnn_rnn_layer.default, "plait_graded::mkldnn_rnn_layer"
+    monkeypatch.setitem(TORCHS_OWN, name, "aten::mkldnn_rnn_layer")
+    library = torch.library.Library("plait_graded", "FRAGMENT")
+    library.define(str(layer._schema).removeprefix("aten::"))
+    library.impl("mkldnn_rnn_layer", refused, "CPU")
+    weights = rand(16, 3), rand(16, 4), rand(16), rand(16)
+    states = rand(2, 4), rand(2, 4)
+    flags = (False, [], 2, 4, 1, True, False, False, True)
+    given = (rand(5, 2, 3), *weights, *states, *flags)
+    expected = [*layer(*given)]
+    with torch.no_grad():
+        assert layer(*given)[3] is None
+    assert expected[3].numel() > 0
+    calls = [call(torch.ops.plait_graded.mkldnn_rnn_layer.default, *given)]
+    executable = native(calls, [expected])
+    for enabled in (False, True):
+        with torch.set_grad_enabled(enabled):
+            found = run(executable, calls)
+            assert torch.is_grad_enabled() is enabled
+        for one, other in zip(found[:3], expected[:3], strict=True):
+            same(one, other)
+        assert found[3].shape == expected[3].shape
+        assert not any(each.requires_grad for each in found)

@@ -25,18 +25,16 @@ from plait_cpp_codegen.tables import Number, scalar_type
 from plait_ir_lowering import Device, DType, ExternArg, ExternList, IndexExpr, TensorRef
 from plait_scheduler import CallExtern
 from plait_utils import dataclass
+from plait_utils.with_gradients import TORCHS_OWN
 
 if TYPE_CHECKING:
     from torch._C import Argument, JitType
 
 NOTHING, TENSOR, BITS, PRESENT, LIST, STRING = range(6)
 
-_WITHOUT_EFFECTS = (
-    *("aten::", "mkldnn::", "plait_fx_passes::mkldnn_rnn_layer"),
-    "plait_philox::reserve",
-)
+_WITHOUT_EFFECTS = ("aten::", "mkldnn::", "plait_philox::reserve")
 """How names of operators begin that have no effects of which their schemas do not tell: torch's
-own, one that calls one of these in another mode, and one that moves a generator on."""
+own, and one that moves a generator on."""
 _MEMORY_FORMATS = {
     "contiguous_format": 0,
     "preserve_format": 1,
@@ -62,7 +60,7 @@ class Encoded:
 
 def encode_call(call: CallExtern) -> Encoded:
     """Raises NotEncodable where only Python can make the call."""
-    if not call.op.startswith(_WITHOUT_EFFECTS):
+    if call.op not in TORCHS_OWN and not call.op.startswith(_WITHOUT_EFFECTS):
         # An operator of the user's may print or count; where it raises, it must run once.
         raise NotEncodable(call.op)
     schema = overload_of(call)._schema

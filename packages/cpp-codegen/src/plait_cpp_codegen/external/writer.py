@@ -28,6 +28,7 @@ from plait_ir_lowering import DType, ExternArg, ExternList, IndexExpr, TensorRef
 from plait_scheduler import CallExtern, ProgramBuffer
 from plait_utils import dataclass
 from plait_utils.lent_arguments import returns_arguments
+from plait_utils.with_gradients import TORCHS_OWN
 
 _C_TYPES = {"t": "void*", "i": "int64_t", "b": "int32_t", "d": "double", "s": "const char*"}
 _MEMORY_FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
@@ -106,12 +107,13 @@ class ExternWriter:
         lent = int(returns_arguments(overload))
         kept = f"plait_kept + {self.kept}" if self.keeps and tensors else "0"
         self.kept += len(tensors) if self.keeps else 0
-        text = f"{{{counts}, {self._encoded(name, call)}, {tail}, {sizes}, {lent}, {kept}}}"
+        modes = f"{lent}, {int(call.op in TORCHS_OWN)}"
+        text = f"{{{counts}, {self._encoded(name, call)}, {tail}, {sizes}, {modes}, {kept}}}"
         define = self.tables.define_open if self.symbols else self.tables.define
         define("ExternCall", name, text)
 
     def _encoded(self, name: str, call: CallExtern) -> str:
-        names = f"{string(call.op)}, {string(call.overload)}"
+        names = f"{string(TORCHS_OWN.get(call.op, call.op))}, {string(call.overload)}"
         try:
             encoded: Encoded = encode_call(call)
         except NotEncodable:

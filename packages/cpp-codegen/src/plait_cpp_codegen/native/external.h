@@ -238,7 +238,10 @@ bool dispatch(const Api* api, const ExternCall& call, void* const* data, void** 
   uint64_t* stack = (uint64_t*)__builtin_alloca(sizeof(uint64_t) * (slots + 1));
   const int64_t* at = call.encoded;
   for (int i = 0; i < call.arguments; ++i) stack[i] = encode(at, tensors, call.strings);
-  if (call_dispatcher(call.name, call.overload, stack, api->torch_version)) return false;
+  if (call.graded) set_grad_mode(true);
+  int failed = call_dispatcher(call.name, call.overload, stack, api->torch_version);
+  if (call.graded) set_grad_mode(false);
+  if (failed) return false;
   *complete = unpack(call, stack, results);
   return true;
 }

@@ -2,8 +2,8 @@
 
 `mkldnn_rnn_layer`, an LSTM on the CPU, gives a workspace that its backward reads where autograd
 calls it. Compiled code runs below autograd and with gradients off; so there it is an operator of
-this library, which turns them on for the kernel. How many bytes the workspace has is oneDNN's to
-say: the kernel is asked once for each geometry.
+this library, which turns them on for the kernel (`plait_utils.with_gradients`). How many bytes the
+workspace has is oneDNN's to say: the kernel is asked once for each geometry.
 """
 
 from __future__ import annotations
