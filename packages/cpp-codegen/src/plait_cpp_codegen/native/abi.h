@@ -29,8 +29,7 @@ struct ExternCall {
   const TensorSpec* result_specs;
   int32_t size_count;              // sizes that are known only when the program runs
   const int64_t* sizes;
-  int32_t lent;                    // whether results may be arguments, which the call has written to
-  int32_t graded;                  // whether gradients are on where the dispatcher makes the call
+  int32_t lent, graded;            // whether results may be arguments, which the call has written to; whether gradients are on meanwhile
   void** kept;                     // where its tensors are kept for the next call, one by one; 0 where they are not
 };
 // The tags of encoded arguments.
