@@ -51,6 +51,7 @@ PUBLIC_SUBMODULES = frozenset(
             "plait_utils.plain_writers",
             "plait_utils.precision",
             "plait_utils.turns",
+            "plait_utils.with_gradients",
         ),
         *("plait_utils.fake_kernels", "plait_utils.shape_environment", "plait_utils.size_text"),
     }
