@@ -364,3 +364,25 @@ def test_a_whole_training_step_is_one_graph():
         for now, was, gradient in zip(model.parameters(), before, gradients, strict=True):
             torch.testing.assert_close(now.detach(), was - 0.1 * gradient)
     assert not plait.report(compiled).breaks
+
+
+def turned(h, xs):
+    """The gradient of what a step is handed lies in memory by columns."""
+
+    def step(h, x):
+        h = (h.t().sin() * x).contiguous()
+        return h, h.sum(0)
+
+    return scan(step, h, xs)
+
+
+def test_gradients_that_are_handed_on_may_lie_otherwise():
+    h, xs = (torch.randn(size, requires_grad=True) for size in ((4, 4), (5, 4, 4)))
+    compiled = plait.compile(turned)
+    results = []
+    for call in (compiled, turned):
+        last, sums = call(h, xs)
+        loss = (last * torch.linspace(-1, 1, 16).view(4, 4)).sum() + sums.cos().sum()
+        results.append(torch.autograd.grad(loss, [h, xs]))
+    torch.testing.assert_close(*results)
+    assert not any(graph.run_failures for graph in plait.report(compiled).graphs)

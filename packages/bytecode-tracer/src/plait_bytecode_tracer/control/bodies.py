@@ -41,10 +41,13 @@ class Body:
         self.is_fixed = not any(map(_is_symbolic, (*self.inputs, *self.results)))
         """Whether all sizes are known."""
         self.hands_on = 0
-        """How many results, from the first on, lie in memory as the input at their place does."""
+        """How many results, from the first on, are known to lie in memory as the input at their
+        place does; what is only like an input, as gradients are, may lie otherwise."""
         if self.is_fixed:
-            pairs = zip(self.inputs, self.results, strict=False)
-            alike = (one.stride() == other.stride() for one, other in pairs)
+            pairs = zip(self.inputs, self.described, strict=False)
+            alike = (
+                not isinstance(two, int) and one.stride() == two.stride() for one, two in pairs
+            )
             self.hands_on = sum(itertools.takewhile(bool, alike))
         self._run: Callable[..., Any] | None = None
         self._lock = new_lock()
