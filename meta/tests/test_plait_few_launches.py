@@ -11,9 +11,11 @@ from torch import nn
 
 import plait
 from plait import pipeline
+from plait.reporting.panes import _code_pane
 from plait.reporting.planned import merged
 from plait_ir_lowering import Graph, parse_graph, print_graph
-from plait_scheduler import Launch, Program, SchedulerOptions, plan
+from plait_scheduler import Launch, Program, SchedulerOptions, plan, with_chains
+from plait_triton_codegen import render_kernel
 
 SHAPES = [(64, 16), (16,), (16,), (16, 48), (48,), (16, 16), (16,), (64, 16), (5, 3), (7,)] * 3
 OPTIMIZERS = {
@@ -33,7 +35,9 @@ def results_are_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def on_gpu(graph: Graph, *, combine: bool) -> Program:
     """Its program for a GPU."""
-    options = replace(SchedulerOptions.for_gpu(), combine_launches=combine)
+    options = SchedulerOptions.for_gpu()
+    if not combine:
+        options = replace(options, combine_launches=False, chain_launches=False)
     moved = parse_graph(print_graph(graph).replace(" on cpu", " on cuda:0"))
     return plan(moved, options=options).program
 
@@ -141,3 +145,29 @@ def test_counters_and_copies_of_layers(results_are_handed_out: None) -> None:
     forward = plait.report(compiled).graphs[0].record.loops
     assert forward is not None
     assert launches(forward, combine=False) - launches(forward, combine=True) >= 8
+
+
+def layers(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+    for weight in weights:
+        x = torch.softmax(x @ weight, 0)
+    return x
+
+
+def test_small_kernels_are_chained() -> None:
+    given = [torch.randn(size) for size in ((4, 8), (8, 8), (8, 8), (8, 8))]
+    compiled = plait.compile(layers, options={"scheduler.chain_launches": True})
+    torch.testing.assert_close(compiled(*given), layers(*given))
+    graph = plait.report(compiled).graphs[-1]
+    assert "chaining of launches" in graph.record.schedule.explain()
+    assert graph.launches < len(graph.kernels) * 3
+    program = on_gpu(graph.record.loops, combine=True)
+    many = sum(isinstance(step, Launch) for step in program.steps)
+    assert merged(program) == f"{many} launches are chained into one"
+    chained = with_chains(program)
+    assert sum(isinstance(step, Launch) for step in chained.steps) == 1
+    code = "\n".join(str(render_kernel(kernel)) for kernel in chained.kernels)
+    pane = _code_pane("Triton", code, program)
+    of_links = [line for line in pane.lines if re.match(r"def chained_\w+_\d+\(program", line.text)]
+    assert len(of_links) == len(chained.kernels[0].kernels)
+    assert all("layers" in origin for line in of_links for origin in line.origins)
+    assert all(line.origins for line in of_links)

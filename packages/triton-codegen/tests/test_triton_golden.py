@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import triton_kernels as kernels
 from triton_attention import Case, kernel_of
+from triton_chains import chain_of
 from triton_combined import updates
 from triton_mixtures import gradient_kernels
 from triton_products import grouped, grouped_terms, product, scaled, swiglu, with_bias_and_gelu
@@ -55,6 +56,7 @@ CASES = {
     "top_k_pairs": (kernels.sorted_pairs(64, 1000, first=50), None),
     "scatter_max": (kernels.scattered("max", "i32"), None),
     "combined": (updates([768, 2304, 40, 768 * 768, 0]), None),
+    "chained": (chain_of("a norm and a softmax"), None),
     "combined_open": (updates(["16*s", 64, "s"], passed="s in 1..1000"), None),
 }
 

@@ -13,6 +13,7 @@ import torch
 import triton_kernels as kernels
 from test_triton_operations import _cases
 from triton_attention import Case, kernel_of
+from triton_chains import CHAINS, chain_of
 from triton_checks import pointwise
 from triton_choices import H200, LARGE
 from triton_combined import COMPILED as COMBINED
@@ -103,6 +104,7 @@ SAMPLE: dict[str, AnyKernel] = {
     "product swiglu": swiglu(4096, 8192, 2048),
     "attention of tails": kernel_of(Case("alibi", (2, 8, 8, 1000, 1003, 80, 40))),
     **COMBINED,
+    **{f"chain of {name}": chain_of(name) for name in CHAINS},
 }
 _WIDE = Tile(128, 256, 8, False, 3, 64)
 _SQUARE = Tile(128, 128, 8, False, 3, 64)

@@ -247,7 +247,8 @@ class GraphReport:
             return 0
         from plait_scheduler import Launch
 
-        return sum(isinstance(step, Launch) for step in self.record.schedule.program.steps)
+        steps = self.record.schedule.program.steps
+        return sum(isinstance(step, Launch) and not step.chained for step in steps)
 
     @cached_property
     def external_calls(self) -> tuple[str, ...]:

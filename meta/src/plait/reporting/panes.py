@@ -204,7 +204,7 @@ def _without_from(line: str) -> str:
     return re.sub(r"\s+# from \[.*\]$", "", line)
 
 
-_LAUNCH = re.compile(r"^\s*(launch|together|call) ")
+_LAUNCH = re.compile(r"^\s*(launch|together|chained|call) ")
 _KERNEL = re.compile(r"^\s*kernel (?P<name>\w+)\(")
 
 
@@ -217,6 +217,18 @@ def kernel_origins(program: Program) -> dict[str, tuple[str, ...]]:
         if isinstance(step, Launch):
             lines.setdefault(step.kernel, {}).update(dict.fromkeys(step.origin.lines))
     return {kernel: tuple(found) for kernel, found in lines.items()}
+
+
+def _chain_origins(program: Program) -> dict[str, tuple[str, ...]]:
+    """The same of what hosts of GPUs launch in place of chained launches, and of its functions."""
+    from plait_scheduler import ChainedKernel, with_chains
+
+    made = with_chains(program)
+    found, links = kernel_origins(made), kernel_origins(program)
+    for chain in (kernel for kernel in made.kernels if isinstance(kernel, ChainedKernel)):
+        names = [kernel.name for kernel in chain.kernels]
+        found |= {f"{chain.name}_{number}": links[name] for number, name in enumerate(names)}
+    return found
 
 
 def step_origins(program: Program) -> list[Origin]:
@@ -257,7 +269,7 @@ _STARTS_BLOCK = re.compile(r"^(static|extern|void|def|@|struct|//|class|inline)"
 
 def _code_pane(title: str, source: str, program: Program) -> Pane:
     """Generated code: functions of kernels by name, host statements by the kernel they launch."""
-    kernels = kernel_origins(program)
+    kernels = kernel_origins(program) | _chain_origins(program)
     everything = {line for origin in step_origins(program) for line in origin.lines}
     lines: list[PaneLine] = []
     current: tuple[str, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from plait_scheduler import (
     CombinedKernel,
@@ -55,9 +56,9 @@ def _temporaries(report: MemoryReport) -> str:
 
 def merged(program: Program) -> str:
     """How many launches run at once with others, in how many parallel loops of a CPU or, where they
-    are combined for a GPU, as how many launches."""
+    are combined or chained for a GPU, as how many launches."""
     if any(buffer.device.type != "cpu" for buffer in program.buffers):
-        return _combined(program)
+        return "; ".join(part for part in (_combined(program), _chained(program)) if part)
     number = regions = 0
     is_open = False
     for step in program.steps:
@@ -75,3 +76,10 @@ def _combined(program: Program) -> str:
     found = [members[name] for name in launched if name in members]
     launches = "one" if len(found) == 1 else str(len(found))
     return f"{sum(found)} launches are combined into {launches}" if found else ""
+
+
+def _chained(program: Program) -> str:
+    links = [step.chained for step in program.steps if isinstance(step, Launch)]
+    chains = sum(link and not before for before, link in pairwise(links))
+    launches = "one" if chains == 1 else str(chains)
+    return f"{sum(links) + chains} launches are chained into {launches}" if chains else ""

@@ -27,7 +27,7 @@ from plait_cpp_codegen.kernels.attention import attention_of
 from plait_cpp_codegen.kernels.choices import RULE, Choices, candidates, choices_of
 from plait_cpp_codegen.kernels.emit import render_kernel
 from plait_cpp_codegen.toolchain import Toolchain
-from plait_scheduler import Access, CombinedKernel, Kernel, Program
+from plait_scheduler import Access, Kernel, Program
 from plait_utils import DiskCache, dataclass, get_logger, stable_hash
 from plait_utils.interrupts import stop_if_interrupted
 
@@ -84,7 +84,7 @@ def tune(
     """
     found = []
     for kernel in program.kernels:
-        if isinstance(kernel, CombinedKernel) or kernel.symbols or program.symbols:
+        if not isinstance(kernel, Kernel) or kernel.symbols or program.symbols:
             continue
         if attention_of(kernel) is not None:
             continue

@@ -31,6 +31,7 @@ from plait_scheduler.program import (
     ArenaStorage,
     Attend,
     CallExtern,
+    ChainedKernel,
     CombinedKernel,
     CopyBack,
     Domain,
@@ -74,6 +75,7 @@ from plait_scheduler.writeback import is_whole
 from plait_utils import late_exports
 
 if TYPE_CHECKING:
+    from plait_scheduler.chained import with_chains
     from plait_scheduler.grouped_products import (
         GROUPED,
         Ends,
@@ -91,6 +93,7 @@ else:
     __getattr__ = late_exports(
         __name__,
         {
+            "plait_scheduler.chained": ("with_chains",),
             "plait_scheduler.grouped_products": (
                 *("GROUPED", "Ends", "Groups", "TermGroups"),
                 *("without_groups", "without_term_groups"),
@@ -120,6 +123,7 @@ __all__ = [
     "ArenaStorage",
     "Attend",
     "CallExtern",
+    "ChainedKernel",
     "CombinedKernel",
     "CopyBack",
     "Decision",
@@ -210,6 +214,7 @@ __all__ = [
     "verify_kernel",
     "verify_program",
     "where_all_hold",
+    "with_chains",
     "without_groups",
     "without_masks",
     "without_term_groups",

@@ -144,7 +144,7 @@ class _Combiner:
 
     def _opened(self, kernel: AnyKernel) -> tuple[Kernel, IndexExpr | None] | None:
         """The body of a kernel that may be a member, with its points where these are open."""
-        if isinstance(kernel, CombinedKernel) or not _is_pointwise(kernel):
+        if not isinstance(kernel, Kernel) or not _is_pointwise(kernel):
             return None
         if estimate(points(kernel.outer)) > self.options.most_combined_points:
             return None

@@ -23,6 +23,7 @@ from plait_ir_lowering import (
 )
 from plait_scheduler.program import (
     AnyKernel,
+    ChainedKernel,
     CombinedKernel,
     Kernel,
     Launch,
@@ -80,9 +81,11 @@ def member_of(kernel: CombinedKernel, number: int) -> Kernel:
 
 
 def members_of(kernel: AnyKernel) -> tuple[Kernel, ...]:
-    """What each member runs; a kernel that is not combined is its only one."""
+    """What each member or link runs; any other kernel is its only one."""
     if isinstance(kernel, Kernel):
         return (kernel,)
+    if isinstance(kernel, ChainedKernel):
+        return tuple([kernel.kernels[link] for link in kernel.links])
     return tuple([member_of(kernel, number) for number in range(len(kernel.members))])
 
 

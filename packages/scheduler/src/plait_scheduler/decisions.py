@@ -29,6 +29,7 @@ class DecisionKind(Enum):
     WIDEN = "keeping in f32"
     IN_PLACE = "in-place reuse"
     COMBINE = "combining of launches"
+    CHAIN = "chaining of launches"
     WRITE_BACK = "writing in place"
 
 

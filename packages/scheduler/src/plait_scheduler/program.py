@@ -305,7 +305,37 @@ class CombinedKernel:
         return dict(zip(self.body.symbols, self.members[member], strict=True))
 
 
-AnyKernel: TypeAlias = Kernel | CombinedKernel
+@dataclass(frozen=True, slots=True)
+class ChainedKernel:
+    """Several launches, one behind the other, as one launch: its links, each of which finds what
+    those before it have written.
+
+    It takes the parameters of the first link, then those of the next. Hosts launch such kernels
+    (`with_chains`): in what the scheduler makes, each link has a launch of its own.
+    """
+
+    name: str
+    kernels: tuple[Kernel, ...]
+    """What is run, each once; they have no open sizes."""
+    links: tuple[int, ...]
+    """Which of the kernels run, in order."""
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """It has no open sizes."""
+        return ()
+
+    @property
+    def params(self) -> tuple[Param, ...]:
+        """The parameters of all links, each with the number of its link behind its name."""
+        return tuple(
+            replace(param, name=f"{param.name}_{number}")
+            for number, link in enumerate(self.links)
+            for param in self.kernels[link].params
+        )
+
+
+AnyKernel: TypeAlias = Kernel | CombinedKernel | ChainedKernel
 """What a program launches."""
 
 
@@ -398,6 +428,9 @@ class Launch:
 
     With `together` it may run at the same time as the launch right before it and those which
     that one may run with: none of them writes memory that another reads or writes.
+
+    With `chained` it is to follow the launch before it in one launch of both, on machines that take
+    longer to launch than to run them; nothing but allocating and freeing is between the two.
     """
 
     kernel: str
@@ -406,8 +439,11 @@ class Launch:
     origin: Origin = Origin()
     together: bool = False
     offsets: tuple[int, ...] = ()
+    chained: bool = False
 
     def __post_init__(self) -> None:
+        if self.together and self.chained:
+            raise ValueError("what runs at the same time as a launch does not follow it")
         if self.offsets and len(self.offsets) != len(self.buffers):
             raise ValueError(f"{len(self.buffers)} buffers but {len(self.offsets)} offsets")
 

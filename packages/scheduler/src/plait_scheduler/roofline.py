@@ -11,7 +11,6 @@ from plait_scheduler.program import (
     Accumulate,
     AnyKernel,
     Attend,
-    CombinedKernel,
     Domain,
     Kernel,
     Let,
@@ -45,7 +44,7 @@ class KernelWork:
 
 def kernel_work(kernel: AnyKernel) -> KernelWork:
     """What one launch of a kernel reads, writes and computes."""
-    if isinstance(kernel, CombinedKernel):
+    if not isinstance(kernel, Kernel):
         works = [kernel_work(member) for member in members_of(kernel)]
         return KernelWork(
             sum(work.bytes_read for work in works),

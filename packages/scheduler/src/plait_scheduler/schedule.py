@@ -89,7 +89,8 @@ def plan(
             verify_program(program)
     if profile is not None:
         profile.count("kernels", len(program.kernels))
-        profile.count("launches", sum(isinstance(step, Launch) for step in program.steps))
+        launches = [step for step in program.steps if isinstance(step, Launch)]
+        profile.count("launches", sum(not launch.chained for launch in launches))
     return Schedule(program, tuple(log.decisions))
 
 
@@ -135,13 +136,17 @@ def _with_own_products(
 
 
 def _with_few_launches(program: Program, options: SchedulerOptions, log: DecisionLog) -> Program:
-    """The program with launches combined, which no program of a CPU loads."""
-    if not options.combine_launches:
-        return program
-    from plait_scheduler.combine import combine_launches
-    from plait_scheduler.copies_back import with_launched_copies
+    """The program with launches combined and chained, which no program of a CPU loads."""
+    if options.combine_launches:
+        from plait_scheduler.combine import combine_launches
+        from plait_scheduler.copies_back import with_launched_copies
 
-    return combine_launches(with_launched_copies(program, options), options, log)
+        program = combine_launches(with_launched_copies(program, options), options, log)
+    if options.chain_launches:
+        from plait_scheduler.chain import chain_launches
+
+        program = chain_launches(program, options, log)
+    return program
 
 
 def _copies(program: Program) -> int:

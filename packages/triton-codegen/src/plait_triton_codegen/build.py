@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 import torch
 from torch import Tensor
 
-from plait_scheduler import AnyKernel, Launch, Program, RenderedKernel, render_python, torch_kernel
+from plait_scheduler import (
+    AnyKernel,
+    Launch,
+    Program,
+    RenderedKernel,
+    render_python,
+    torch_kernel,
+    with_chains,
+)
 from plait_triton_codegen.errors import KernelCompilationError, TritonDeviceError, in_a_line
 from plait_triton_codegen.kernels import (
     COMMON_SHARED_BYTES,
@@ -116,7 +124,7 @@ def build(
     check_triton()
     chosen = options or TritonOptions.from_env()
     timer, store = profile or Profile(), cache or DiskCache()
-    program = _by_place(program)
+    program = with_chains(_by_place(program))
     check_capability(_chip(program).capability)
     tuned: tuple[TunedTile, ...] = ()
     if chosen.autotune:

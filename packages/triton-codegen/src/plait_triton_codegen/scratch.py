@@ -11,7 +11,16 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from plait_ir_lowering import CheckedIndex, IndexExpr, Load, Local, Value, as_index, post_order
-from plait_scheduler import Access, AnyKernel, CombinedKernel, Kernel, Let, Store, at_sizes
+from plait_scheduler import (
+    Access,
+    AnyKernel,
+    ChainedKernel,
+    Kernel,
+    Let,
+    Store,
+    at_sizes,
+    members_of,
+)
 from plait_triton_codegen.errors import TritonCodegenError
 from plait_triton_codegen.kernels.products import product_of
 from plait_triton_codegen.timing import Run
@@ -37,9 +46,13 @@ def scratch_tensors(
 def index_limits(kernel: AnyKernel, sizes: Mapping[str, int]) -> dict[str, int]:
     """By the names of parameters of integers that places are computed of, below what these stay."""
     known = {name: as_index(value) for name, value in sizes.items()}
-    if not isinstance(kernel, CombinedKernel):
+    if isinstance(kernel, Kernel):
         return _limits(kernel, known)
     found: dict[str, int] = {}
+    if isinstance(kernel, ChainedKernel):
+        for number, link in enumerate(members_of(kernel)):
+            found |= {f"{name}_{number}": limit for name, limit in _limits(link, {}).items()}
+        return found
     for number in range(len(kernel.members)):
         member = {name: at_sizes(size, known) for name, size in kernel.sizes(number).items()}
         limits = _limits(kernel.body, member)
@@ -82,7 +95,7 @@ def _integers_of(place: Value, named: Mapping[str, Value]) -> set[str]:
 
 def _fill_groups(kernel: AnyKernel, tensors: Sequence[torch.Tensor]) -> None:
     """Let the groups of rows, or of terms, that a product has be equally large."""
-    found = None if isinstance(kernel, CombinedKernel) else product_of(kernel)
+    found = product_of(kernel) if isinstance(kernel, Kernel) else None
     groups = None if found is None else found.groups or found.term_groups
     if found is None or groups is None:
         return

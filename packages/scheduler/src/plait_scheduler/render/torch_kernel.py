@@ -29,6 +29,7 @@ from plait_scheduler.program import (
     Accumulate,
     AnyKernel,
     Attend,
+    ChainedKernel,
     CombinedKernel,
     Domain,
     Kernel,
@@ -59,6 +60,8 @@ def torch_kernel(kernel: AnyKernel) -> RenderedKernel:
     """`kernel` as a function of one tensor for each parameter, each at its data pointer."""
     if isinstance(kernel, CombinedKernel):
         return _of_members(kernel)
+    if isinstance(kernel, ChainedKernel):
+        return _of_links(kernel)
     writer = ValueWriter({p.name: p for p in kernel.params}, kernel.outer + kernel.inner)
     body: list[str] = []
     for statement in kernel.statements:
@@ -98,6 +101,20 @@ def _of_members(kernel: CombinedKernel) -> RenderedKernel:
         given = [*names[number * count : (number + 1) * count], *map(str, sizes)]
         lines.append(f"    {own}({', '.join(given)})")
     return RenderedKernel("\n".join([member.source, "", *lines]) + "\n", kernel.name)
+
+
+def _of_links(kernel: ChainedKernel) -> RenderedKernel:
+    """A function that calls those of its links in turn."""
+    owns = [f"{kernel.name}_{number}" for number in range(len(kernel.kernels))]
+    pairs = zip(kernel.kernels, owns, strict=True)
+    texts = [torch_kernel(replace(each, name=own)).source for each, own in pairs]
+    names = [param.name for param in kernel.params]
+    lines, at = [f"def {kernel.name}({', '.join(names)}):"], 0
+    for link in kernel.links:
+        end = at + len(kernel.kernels[link].params)
+        lines.append(f"    {owns[link]}({', '.join(names[at:end])})")
+        at = end
+    return RenderedKernel("\n".join([*(f"{text}\n" for text in texts), *lines]) + "\n", kernel.name)
 
 
 def _loops(kernel: Kernel) -> str:

@@ -45,6 +45,7 @@ from plait_scheduler.program import (
     ArenaStorage,
     Attend,
     CallExtern,
+    ChainedKernel,
     CombinedKernel,
     CopyBack,
     Domain,
@@ -137,7 +138,7 @@ def _program(lines: _Lines) -> Program:
         device, storage = _device(found[3]), _storage(found[4], index)
         buffers.append(ProgramBuffer(found[1], dtype, device, layout, storage))
     kernels: list[AnyKernel] = []
-    while lines.peek().startswith(("kernel ", "combined ")):
+    while lines.peek().startswith(("kernel ", "combined ", "chain ")):
         kernels.append(_any_kernel(lines))
     lines.take("steps", "`steps`")
     steps: list[Step] = []
@@ -182,6 +183,8 @@ def _storage(text: str, index: IndexReader) -> Storage:
 
 
 def _any_kernel(lines: _Lines) -> AnyKernel:
+    if lines.peek().startswith("chain "):
+        return _chain(lines)
     if not lines.peek().startswith("combined "):
         return _kernel(lines)
     form = r"combined (\w*) of \((.*?)\)(?: sizes\((.*)\))?"
@@ -192,6 +195,13 @@ def _any_kernel(lines: _Lines) -> AnyKernel:
         tuple(index.parse(size) for size in split_commas(part)) for part in head[2].split("), (")
     )
     return CombinedKernel(head[1], _kernel(lines), tuple(symbols), members)
+
+
+def _chain(lines: _Lines) -> ChainedKernel:
+    head = lines.take(r"chain (\w*) of (.+)", "`chain name of numbers`")
+    links = tuple(int(part) for part in split_commas(head[2]))
+    kernels = tuple(_kernel(lines) for _ in range(max(links) + 1))
+    return ChainedKernel(head[1], kernels, links)
 
 
 def _kernel(lines: _Lines) -> Kernel:
@@ -360,7 +370,7 @@ def _step(line: str, index: IndexReader) -> Step:
             return Allocate(rest)
         case "free":
             return Free(rest)
-        case "launch" | "together" | "on-error":
+        case "launch" | "together" | "chained" | "on-error":
             found = re.fullmatch(r"(\w+)\((.*?)\)(?: sizes\((.*)\))?", rest)
             if found is None:
                 raise ValueError(f"{text!r} is not a launch")
@@ -368,9 +378,10 @@ def _step(line: str, index: IndexReader) -> Step:
             given = [part.partition(" + ") for part in split_commas(found[2])]
             buffers = tuple(name for name, _, _ in given)
             offsets = tuple(int(at or "0") for _, _, at in given)
-            together = word == "together"
             launch = Launch(
-                found[1], buffers, sizes, origin, together, offsets if any(offsets) else ()
+                *(found[1], buffers, sizes, origin, word == "together"),
+                offsets if any(offsets) else (),
+                chained=word == "chained",
             )
             return OnError(launch) if word == "on-error" else launch
         case "call":

@@ -42,6 +42,7 @@ from plait_scheduler.program import (
     ArenaStorage,
     Attend,
     CallExtern,
+    ChainedKernel,
     CombinedKernel,
     CopyBack,
     ExternStorage,
@@ -87,6 +88,8 @@ def print_kernel(kernel: AnyKernel) -> str:
     """`kernel` as text of several lines."""
     if isinstance(kernel, CombinedKernel):
         return _combined(kernel)
+    if isinstance(kernel, ChainedKernel):
+        return _chained(kernel)
     params = ", ".join(_param(param) for param in kernel.params)
     exprs = [
         *_numbers([param.layout for param in kernel.params]),
@@ -111,6 +114,13 @@ def _combined(kernel: CombinedKernel) -> str:
     symbols = f" sizes({_symbols(kernel.symbols, every)})" if kernel.symbols else ""
     body = [f"  {line}" for line in print_kernel(kernel.body).splitlines()]
     return "\n".join([f"combined {kernel.name} of {members}{symbols}", *body])
+
+
+def _chained(kernel: ChainedKernel) -> str:
+    """The order of what runs, then each once."""
+    links = ", ".join(map(str, kernel.links))
+    lines = (line for each in kernel.kernels for line in print_kernel(each).splitlines())
+    return "\n".join([f"chain {kernel.name} of {links}", *(f"  {line}" for line in lines)])
 
 
 def _loops(kernel: Kernel) -> tuple[Var, ...]:
@@ -214,9 +224,9 @@ def print_step(step: Step) -> str:
     match step:
         case Allocate(buffer):
             return f"allocate {buffer}"
-        case Launch(kernel, _, symbols, origin, together):
+        case Launch(kernel, _, symbols, origin, together, _, chained):
             sizes = f" sizes({', '.join(map(str, symbols))})" if symbols else ""
-            word = "together" if together else "launch"
+            word = "together" if together else "chained" if chained else "launch"
             given = ", ".join(f"{name} + {at}" if at else name for name, at in step.places)
             return f"{word} {kernel}({given}){sizes}{print_origin(origin)}"
         case OnError(launch):

@@ -39,6 +39,7 @@ from plait_scheduler.program import (
     Accumulate,
     AnyKernel,
     Attend,
+    ChainedKernel,
     CombinedKernel,
     Domain,
     Kernel,
@@ -63,10 +64,14 @@ def verify_kernel(kernel: AnyKernel) -> None:
     element type and rank, stay within it, and respect its access; a parameter that is
     written is written as a whole; one that is read and written is not read after. The inner domain
     has points, and what is read elements, as far as their numbers are known. Members of a combined
-    kernel each have its sizes, and run what has no inner domain.
+    kernel each have its sizes, and run what has no inner domain. Links of a chain have no open
+    sizes.
     """
     if isinstance(kernel, CombinedKernel):
         _verify_members(kernel)
+        return
+    if isinstance(kernel, ChainedKernel):
+        _verify_links(kernel)
         return
     _KernelCheck(kernel).run()
 
@@ -90,6 +95,15 @@ def _verify_members(kernel: CombinedKernel) -> None:
             _require(known <= {*kernel.symbols}, f"{size} is of sizes that are passed", kernel)
             _require(_is_within(size, limits.get(name)), f"{size} is a value of {name}", kernel)
     _KernelCheck(body).run()
+
+
+def _verify_links(kernel: ChainedKernel) -> None:
+    used = [*dict.fromkeys(kernel.links)]
+    in_order = used == [*range(len(kernel.kernels))]
+    _require(in_order, "each kernel of a chain runs, the first first", kernel)
+    for each in kernel.kernels:
+        _require(not each.symbols, "links have no open sizes", kernel)
+        _KernelCheck(each).run()
 
 
 def _sizes_in(kernel: Kernel) -> Iterator[IndexExpr]:

@@ -24,6 +24,7 @@ from plait_scheduler.program import (
     ExternStorage,
     Free,
     InputStorage,
+    Kernel,
     Launch,
     OnError,
     OutputStorage,
@@ -143,6 +144,7 @@ class _ProgramCheck:
             case Allocate(name):
                 self._allocate(self._buffer(name))
             case Launch():
+                self._chained(step)
                 self._launch(step)
                 self._beside(step)
             case OnError(launch):
@@ -245,6 +247,20 @@ class _ProgramCheck:
         for param, name in zip(kernel.params, launch.buffers, strict=True):
             if param.access is not Access.READ:
                 self._write(name)
+
+    def _chained(self, launch: Launch) -> None:
+        """A launch in a chain follows another, but for what allocates and frees."""
+        if not launch.chained:
+            return
+        at = self.at - 1
+        while at >= 0 and isinstance(self.program.steps[at], Allocate | Free):
+            at -= 1
+        before = self.program.steps[at] if at >= 0 else None
+        self._require(isinstance(before, Launch), "a chained launch follows a launch")
+        for name in {launch.kernel} | ({before.kernel} if isinstance(before, Launch) else set()):
+            kernel = self.kernels.get(name)
+            plain = isinstance(kernel, Kernel) and not kernel.symbols
+            self._require(plain, "what is chained has no members and no open sizes")
 
     def _fits(self, launch: Launch) -> None:
         """A kernel is given what it takes, and what may be read or written."""

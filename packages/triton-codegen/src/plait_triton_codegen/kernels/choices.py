@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 
-from plait_scheduler import AnyKernel, CombinedKernel, Kernel
+from plait_scheduler import AnyKernel, ChainedKernel, CombinedKernel, Kernel
 from plait_triton_codegen.errors import UnsupportedKernelError
 from plait_triton_codegen.kernels.attention import attention_of
 from plait_triton_codegen.kernels.chips import Chip
@@ -49,7 +49,7 @@ def tile_choices(
     """
     chip = chip or Chip()
     rule = render_kernel(kernel, options, chip=chip, aligned=aligned)
-    product = None if isinstance(kernel, CombinedKernel) else product_of(kernel)
+    product = product_of(kernel) if isinstance(kernel, Kernel) else None
     if isinstance(kernel, Kernel) and product is not None:
         names = aligned_names(kernel.params, aligned)
         described = chip.capability >= LEAST_CAPABILITY and are_plain(product, kernel.params, names)
@@ -71,6 +71,8 @@ def tile_choices(
 
 
 def _neighbours(kernel: AnyKernel, rule: Tile, options: TritonOptions) -> Iterator[Tile]:
+    if isinstance(kernel, ChainedKernel):
+        return  # its tiles are of one program
     if isinstance(kernel, CombinedKernel):
         yield from flat_neighbours(flatten(kernel.body), rule, options)
     elif attention_of(kernel) is not None:

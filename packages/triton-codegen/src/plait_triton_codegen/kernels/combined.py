@@ -47,24 +47,23 @@ def _with_points(flat: FlatKernel, count: int) -> FlatKernel:
 
 
 def combined_source(
-    kernel: CombinedKernel, member: TritonKernelSource, has_inner: bool, overlaps: bool
+    kernel: CombinedKernel, member: TritonKernelSource, overlaps: bool
 ) -> TritonKernelSource:
     """The source of a combined kernel, with the function of its members.
 
     Args:
         member: computes one block of a member: the first argument of its function is which.
-        has_inner: whether its blocks have two axes.
         overlaps: whether it is launched before the one before it is done.
     """
     ends = _ends(kernel, member)
     signature = signature_of(kernel, member.checks)
-    constants = [*(member.tile.constants if has_inner else ("XBLOCK",))]
+    constants = member.constants
     described = f"{len(kernel.members)} members"
-    lines = function_head(kernel, signature, constants, described, overlaps=overlaps)
-    lines += [f"    {line}" for line in _Writer(kernel, member, ends).lines(constants)]
+    lines = function_head(kernel, signature, [*constants], described, overlaps=overlaps)
+    lines += [f"    {line}" for line in _Writer(kernel, member, ends).lines([*constants])]
     text = "\n".join([f"{member.text}\n", *lines]) + "\n"
     blocks = ((ends[-1], 1),)
-    launcher = launcher_of(kernel, blocks, member.tile, has_inner, member.checks)
+    launcher = launcher_of(kernel, blocks, member.tile, constants, member.checks)
     texts = text, launcher
     return TritonKernelSource(
         *(kernel.name, *texts, signature, member.tile, blocks, member.checks), overlaps=overlaps

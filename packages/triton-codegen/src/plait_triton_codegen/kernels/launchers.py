@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from plait_ir_lowering import IndexExpr, Sym, atoms
 from plait_scheduler import Access, AnyKernel, Kernel
@@ -62,11 +62,11 @@ def launcher_of(
     kernel: AnyKernel,
     blocks: Blocks,
     tile: Tile,
-    has_inner: bool,
+    constants: Mapping[str, int],
     checks: int,
     described: Sequence[str] = (),
 ) -> str:
-    """Source of the function that launches a kernel."""
+    """Source of the function that launches a kernel with these compile-time arguments."""
     name, first = kernel.name, kernel.params[0].name
     sizes = [*kernel.symbols]
     arguments = ", ".join([p.name for p in kernel.params] + sizes)
@@ -82,9 +82,8 @@ def launcher_of(
     if checks:
         head = [f"{name}_errors = IndexErrors({checks})", "", ""]
         passed.append(f"{name}_errors.on({first}.device)")
-    values = tile.constants if has_inner else {"XBLOCK": tile.xblock}
-    constants = [f"{constant}={value}" for constant, value in values.items()]
-    call = ", ".join([*passed, *constants, f"num_warps={tile.num_warps}", FUSION])
+    values = [f"{constant}={value}" for constant, value in constants.items()]
+    call = ", ".join([*passed, *values, f"num_warps={tile.num_warps}", FUSION])
     launch = f"{name}[({grid},)]({call})"
     begin, end = _aligned(kernel, described)
     lines += begin

@@ -29,6 +29,8 @@ _LARGE = 128 * 128
 """Rows times columns of blocks that are shared out: the sums of small ones are soon finished."""
 _WIDE_SIDE = 128
 """Rows and columns of blocks that are shared out by rule: fewer wait for memory."""
+_ALONE = 64
+"""Rows, columns and terms of a block of a program that computes a small product alone."""
 _SMALL_WARPS = 4
 """Two programs of so many warps find room on a processor, even in large blocks."""
 _LEAST_BYTES = 32
@@ -194,6 +196,24 @@ def _fitted(found: Product, tile: Tile, shared: int) -> Tile:
     while _turn_bytes(found, made) * made.stages > shared and made.rblock > LEAST_BLOCK:
         made = replace(made, rblock=made.rblock // 2)
     return made
+
+
+def widened(found: Product, tile: Tile) -> Tile:
+    """A tile of a small product that one program computes: as much of it as a program can take."""
+    sides = [_count(each) for each in (found.rows, found.columns, found.inner)]
+    xblock, rblock, kblock = (
+        max(block, min(power_of_two(size.as_int()), _ALONE)) if size.is_constant else block
+        for block, size in zip((tile.xblock, tile.rblock, tile.kblock), sides, strict=True)
+    )
+    return replace(
+        tile,
+        xblock=xblock,
+        rblock=rblock,
+        kblock=tile.kblock if found.scaled_terms else kblock,
+        programs=0,
+        described=False,
+        described_result=False,
+    )
 
 
 def _cut(block: int, extent: IndexExpr, least: int) -> int:

@@ -97,6 +97,8 @@ class ProductWriter:
     options: TritonOptions
     exact: bool
     tile: Tile
+    program: str = ""
+    """The argument that tells which block to compute, of a function that a kernel calls."""
     names: dict[str, str] = field(init=False)
     taken: set[str] = field(init=False)
     left: _Side = field(init=False)
@@ -119,6 +121,7 @@ class ProductWriter:
         taken |= {var.name for var in (*kernel.outer, *kernel.inner)}
         taken |= set() if found.groups is None else {found.groups.var.name}
         self.taken, self.names = taken, {name: fresh(name, taken) for name in _NAMES}
+        self.names |= {"program": self.program} if self.program else {}
         self.edges = fresh("first", taken), fresh("behind", taken)
         x, rows = flat_variable(fresh("x", taken), found.rows)
         r, columns = flat_variable(fresh("r", taken), found.columns)
@@ -248,7 +251,8 @@ class ProductWriter:
         _, places = flat_variable(names["batch"], found.batches)
         lines: list[str] = []
         if not self.tile.programs:
-            lines.append(f"{names['program']} = tl.program_id(0){self._wide}")
+            program = f"{self.program or 'tl.program_id(0)'}{self._wide}"
+            lines += [] if program == self.program else [f"{names['program']} = {program}"]
         extents = [writer.index(var.extent).text for var in (writer.flat.x, self._columns)]
         blocks = [f"tl.cdiv({extents[0]}, XBLOCK)", f"tl.cdiv({extents[1]}, RBLOCK)"]
         if found.groups is not None:

@@ -10,6 +10,7 @@ from plait_scheduler import (
     Accumulate,
     AnyKernel,
     Attend,
+    ChainedKernel,
     CombinedKernel,
     Domain,
     Kernel,
@@ -24,6 +25,7 @@ from plait_scheduler import (
 )
 from plait_triton_codegen.errors import UnsupportedKernelError
 from plait_triton_codegen.kernels.attention import AttentionWriter, attention_of
+from plait_triton_codegen.kernels.chained import chained_source, wide_tile
 from plait_triton_codegen.kernels.chips import Chip
 from plait_triton_codegen.kernels.combined import combined_source, shared_tile
 from plait_triton_codegen.kernels.descriptors import aligned_names, reads_ahead
@@ -40,7 +42,7 @@ from plait_triton_codegen.kernels.literals import cast
 from plait_triton_codegen.kernels.loops import Loop, loops
 from plait_triton_codegen.kernels.mixtures import MixtureWriter
 from plait_triton_codegen.kernels.operations import TRITON_DTYPES, kind_of
-from plait_triton_codegen.kernels.product_blocks import product_tile
+from plait_triton_codegen.kernels.product_blocks import product_tile, widened
 from plait_triton_codegen.kernels.product_writer import ProductWriter
 from plait_triton_codegen.kernels.products import Product, product_of
 from plait_triton_codegen.kernels.reductions import ReductionRule, reduction_rule
@@ -93,6 +95,8 @@ def render_kernel(
     chosen, chip = options or TritonOptions(), chip or Chip()
     if isinstance(kernel, CombinedKernel):
         return _combined(kernel, chosen, tile, chip)
+    if isinstance(kernel, ChainedKernel):
+        return _chained(kernel, chosen, chip)
     attend = attention_of(kernel)
     if attend is not None:
         return _attention(kernel, attend, chosen, tile, chip)
@@ -112,7 +116,31 @@ def _combined(
     chosen = tile or shared_tile(kernel, options, chip)
     member = _Renderer(body, options, chosen, chip, fresh("program", taken_names(body)))
     overlaps = _overlaps(options, chip)
-    return combined_source(kernel, member.source(), member.flat.r is not None, overlaps)
+    return combined_source(kernel, member.source(), overlaps)
+
+
+def _chained(kernel: ChainedKernel, options: TritonOptions, chip: Chip) -> TritonKernelSource:
+    apart = replace(options, overlap=False)
+    links = [
+        _link(replace(each, name=f"{kernel.name}_{number}"), apart, chip)
+        for number, each in enumerate(kernel.kernels)
+    ]
+    return chained_source(kernel, links, _overlaps(options, chip))
+
+
+def _link(kernel: Kernel, options: TritonOptions, chip: Chip) -> TritonKernelSource:
+    """The function of a link, which computes the block that its first argument says."""
+    program, found = fresh("program", taken_names(kernel)), product_of(kernel)
+    if found is None:
+        flat = flatten(kernel)
+        tile = wide_tile(flat, choose_tile(flat, options, chip))
+        return _Renderer(kernel, options, tile, chip, program).source()
+    for param in kernel.params:
+        kind_of(param.dtype)
+    tile = widened(found, _rule_of(kernel, found, options, chip, ()))
+    exact = is_wide(kernel, options)
+    text = ProductWriter(kernel, found, options, exact, tile, program).text()
+    return _of_blocks(kernel, text, program=program)
 
 
 def _attention(
@@ -156,15 +184,19 @@ def _overlaps(options: TritonOptions, chip: Chip) -> bool:
     return options.overlap and chip.capability == OVERLAP_CAPABILITY
 
 
-def _of_blocks(kernel: Kernel, text: BlocksText, overlaps: bool = False) -> TritonKernelSource:
-    """The source of a kernel that writes its own loops."""
+def _of_blocks(
+    kernel: Kernel, text: BlocksText, overlaps: bool = False, program: str = ""
+) -> TritonKernelSource:
+    """The source of a kernel that writes its own loops; with `program`, of a function that is given
+    its block by that name."""
     signature = signature_of(kernel, text.checks)
     language = "gluon" if text.tile.roles else "triton"
-    constants = [*text.tile.constants]
+    constants = text.tile.constants
     described = describe_loops(kernel)
-    lines = function_head(kernel, signature, constants, described, language, overlaps)
+    given = [(program, "i32"), *signature] if program else signature
+    lines = function_head(kernel, given, [*constants], described, language, overlaps)
     lines = [*([f"{text.function}\n"] if text.function else []), *lines, *text.lines]
-    launcher = launcher_of(kernel, text.blocks, text.tile, True, text.checks, text.described)
+    launcher = launcher_of(kernel, text.blocks, text.tile, constants, text.checks, text.described)
     body = "\n".join(lines) + "\n"
     return TritonKernelSource(
         kernel.name,
@@ -263,10 +295,14 @@ class _Renderer:
         checks = len(self.writer.checked)
         signature = signature_of(self.kernel, checks)
         blocks = tuple((var.extent, block) for var, block in self._blocks())
-        launcher = launcher_of(self.kernel, blocks, self.tile, self.flat.r is not None, checks)
+        launcher = launcher_of(self.kernel, blocks, self.tile, self._constants, checks)
         texts = self._text(signature), launcher
         made = TritonKernelSource(self.kernel.name, *texts, signature, self.tile, blocks, checks)
         return replace(made, steps=steps_of(self.kernel), overlaps=self._overlaps)
+
+    @property
+    def _constants(self) -> dict[str, int]:
+        return self.tile.constants if self.flat.r is not None else {"XBLOCK": self.tile.xblock}
 
     @property
     def _overlaps(self) -> bool:
@@ -459,7 +495,7 @@ class _Renderer:
         self.writer.locals[name] = Term(name, frozenset("x"))
 
     def _text(self, signature: Sequence[tuple[str, str]]) -> str:
-        constants = ["XBLOCK", *(["RBLOCK"] if self.flat.r else [])]
+        constants = [*self._constants]
         scans = [s for s in self.flat.kernel.statements if isinstance(s, Accumulate)]
         functions = "".join(f"{joining_function(self.flat, scan)}\n\n" for scan in scans)
         given = [(self.program, "i32"), *signature] if self.program else signature

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from plait_ir_lowering import IndexExpr
@@ -75,9 +76,9 @@ class TritonKernelSource:
     @property
     def constants(self) -> dict[str, int]:
         """Values of the compile-time arguments."""
-        if "RBLOCK" in self.text:
-            return self.tile.constants
-        return {"XBLOCK": self.tile.xblock}
+        (head,) = re.findall(rf"^def {self.name}\((.*)\):$", self.text, re.MULTILINE)
+        known = self.tile.constants.items()
+        return {name: value for name, value in known if f"{name}: tl.constexpr" in head}
 
     @property
     def most_programs(self) -> int:

@@ -202,7 +202,7 @@ def _pointwise(flat: FlatKernel) -> Tile:
     while per_thread > 1 and numel < FULL_GRID * threads * per_thread:
         per_thread //= 2
     xblock = min(threads * per_thread, power_of_two(numel))
-    return Tile(xblock, 1, _warps(xblock, per_thread, POINTWISE_WARPS), False)
+    return Tile(xblock, 1, warps_of(xblock, per_thread, POINTWISE_WARPS), False)
 
 
 def _side(numel: int | None) -> int:
@@ -226,7 +226,7 @@ def _persistent_row(flat: FlatKernel, rnumel: int) -> Tile | None:
         and (rows is None or rows >= FULL_GRID * xblock * 2)
     ):
         xblock *= 2
-    return Tile(xblock, rblock, _warps(xblock * rblock, usual, MAX_WARPS), True)
+    return Tile(xblock, rblock, warps_of(xblock * rblock, usual, MAX_WARPS), True)
 
 
 def _streams(flat: FlatKernel) -> list[int]:
@@ -248,13 +248,13 @@ def _scanned(flat: FlatKernel, rnumel: int | None, longest: int) -> Tile:
             return replace(tile, persistent=tile.persistent and whole)
         rblock = power_of_two(rnumel)
         xblock = max(min(COLUMN_TILE // rblock, tile.xblock), 1)
-        return Tile(xblock, rblock, _warps(xblock * rblock, LOOPED_ELEMENTS, MAX_WARPS), True)
+        return Tile(xblock, rblock, warps_of(xblock * rblock, LOOPED_ELEMENTS, MAX_WARPS), True)
     row = _persistent_row(flat, rnumel) if rnumel is not None and whole else None
     if row is not None:
         return row
     larger = max(power_of_two(_state_bytes(flat)) // 4, 1)
     rblock, per_thread = SCANNED_BLOCK // larger, LOOPED_ELEMENTS // min(larger, 2)
-    return Tile(1, rblock, _warps(rblock, per_thread, MAX_WARPS), False)
+    return Tile(1, rblock, warps_of(rblock, per_thread, MAX_WARPS), False)
 
 
 def _sorted(flat: FlatKernel, key_bytes: int) -> Tile:
@@ -270,7 +270,9 @@ def _sorted(flat: FlatKernel, key_bytes: int) -> Tile:
     if is_column(flat):
         neighbours = min(COLUMN_BYTES // 4, power_of_two(rows or SORTED_COLUMNS))
         xblock = max(xblock, min(neighbours, SORTED_COLUMNS // rblock))
-    return Tile(xblock, rblock, _warps(xblock * rblock, SORTED_BYTES // key_bytes, MAX_WARPS), True)
+    return Tile(
+        xblock, rblock, warps_of(xblock * rblock, SORTED_BYTES // key_bytes, MAX_WARPS), True
+    )
 
 
 def _key_bytes(sort: Sort) -> int:
@@ -338,7 +340,7 @@ def _looped_row(flat: FlatKernel) -> Tile:
     longest = 4096 if rnumel is None else min(power_of_two(rnumel), 4096)
     live = live_words(flat)
     per_thread = LOOPED_ELEMENTS if live <= 2 else LOOPED_ELEMENTS // 2
-    return Tile(1, longest, _warps(longest, per_thread, MAX_WARPS), False)
+    return Tile(1, longest, warps_of(longest, per_thread, MAX_WARPS), False)
 
 
 def _column(flat: FlatKernel) -> Tile:
@@ -359,7 +361,7 @@ def _column(flat: FlatKernel) -> Tile:
     rblock = max(tile // xblock, 1)
     if rnumel is not None:
         rblock = min(rblock, power_of_two(rnumel))
-    warps = _warps(xblock * min(rblock, COLUMN_TILE // xblock), LOOPED_ELEMENTS, 8)
+    warps = warps_of(xblock * min(rblock, COLUMN_TILE // xblock), LOOPED_ELEMENTS, 8)
     persistent = rnumel is not None and rblock >= rnumel
     return Tile(xblock, rblock, warps, persistent, 0 if persistent else stages)
 
@@ -429,7 +431,8 @@ def _shared_loads(flat: FlatKernel) -> int:
     return len(found)
 
 
-def _warps(elements: int, per_thread: int, most: int) -> int:
+def warps_of(elements: int, per_thread: int, most: int) -> int:
+    """Warps for so many elements, of which each thread takes so many."""
     return min(max(power_of_two(elements // (per_thread * THREADS_PER_WARP)), 1), most)
 
 
@@ -443,4 +446,4 @@ def power_of_two_below(number: int) -> int:
     return 1 << (number.bit_length() - 1) if number else 0
 
 
-__all__ = ["Access", "Tile", "choose_tile", "live_words", "power_of_two"]
+__all__ = ["Access", "Tile", "choose_tile", "live_words", "power_of_two", "warps_of"]

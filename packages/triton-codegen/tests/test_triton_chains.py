@@ -1,0 +1,87 @@
+"""Chained kernels compute what their links do one behind the other, in one launch."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from triton_chains import CHAINS, chain_of
+from triton_checks import DEVICE, agrees_with_eager, gpu_program
+
+from plait_scheduler import (
+    Launch,
+    Program,
+    load_python,
+    render_python,
+    torch_kernel,
+    verify_kernel,
+    with_chains,
+)
+from plait_triton_codegen import TritonOptions, render_kernel
+from plait_triton_codegen.kernels import Chip, tile_choices
+from plait_utils import DiskCache
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> DiskCache:
+    return DiskCache(tmp_path_factory.mktemp("cache"))
+
+
+def launches(program: Program) -> int:
+    return sum(isinstance(step, Launch) for step in program.steps)
+
+
+@pytest.mark.parametrize("name", [*CHAINS])
+def test_a_chain_is_one_launch(cache: DiskCache, name: str) -> None:
+    function, inputs = CHAINS[name]
+    assert launches(gpu_program(function, *inputs)) > 1
+    made = agrees_with_eager(cache, function, *inputs, tolerance=1e-3)
+    assert made.metadata["launches"] == 1
+    assert made.metadata["torch kernels"] == 0
+
+
+@pytest.mark.parametrize("name", [*CHAINS])
+def test_links_as_operations_of_torch(name: str) -> None:
+    """Where Triton refuses a chain: the same, link by link."""
+    function, inputs = CHAINS[name]
+    program = with_chains(gpu_program(function, *inputs))
+    for kernel in program.kernels:
+        verify_kernel(kernel)
+    found = load_python(render_python(program, torch_kernel))([each.to(DEVICE) for each in inputs])
+    expected = function(*inputs)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    for mine, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine.cpu(), other, rtol=1e-3, atol=1e-3)
+
+
+def test_each_kernel_is_written_once() -> None:
+    kernel = chain_of("four layers")
+    assert kernel.links == (0, 0, 0, 0)
+    text = render_kernel(kernel).text
+    assert len(re.findall("@triton.jit", text)) == 2
+    assert text.count("tl.debug_barrier()") == 3
+
+
+def test_blocks_of_a_link_take_turns() -> None:
+    text = render_kernel(chain_of("layers of several blocks")).text
+    assert re.search(r"for block in range\(\d+\):", text)
+
+
+def test_a_chain_waits_once_for_the_launch_before_it() -> None:
+    kernel = chain_of("four layers")
+    source = render_kernel(kernel, TritonOptions(overlap=True), chip=Chip(capability=90))
+    assert source.overlaps
+    assert source.text.count("wait_for_earlier") == 1
+
+
+def test_its_tiles_are_not_chosen_by_timing() -> None:
+    assert len(tile_choices(chain_of("four layers"), TritonOptions())) == 1
+
+
+def test_equal_chains_have_one_name() -> None:
+    kernel = chain_of("four layers")
+    assert chain_of("four layers") == kernel
+    assert chain_of("one row").name != kernel.name
+    assert replace(kernel, name="other").params == kernel.params
