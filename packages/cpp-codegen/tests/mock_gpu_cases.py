@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import json
@@ -13,6 +14,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from mock_gpu import GPU, LAZY, Graphs, alive, built, fresh, in_threads, wait
+from mock_gpu_kernels import TWICE
 from mock_gpu_programs import (
     FAILURES,
     GATHER,
@@ -48,13 +50,78 @@ def test_results_are_right_and_memory_returns(name: str) -> None:
     for each, got in zip(given, kept, strict=True):
         check(got, eager(*each))
     del kept, got
-    assert alive()["blocks"] == before["blocks"]
+    stay = before["blocks"] + (name == "many")  # its small temporaries
+    assert alive()["blocks"] == stay
     for _ in range(50):
         run(*given[0])
-    assert alive()["blocks"] == before["blocks"]
+    assert alive()["blocks"] == stay
     del run
     gc.collect()
     assert alive() == before
+
+
+def allocations(run: Callable[..., object], *given: Tensor) -> int:
+    """How often a call asks for memory."""
+    number, reached = 0, True
+    while reached:
+        number += 1
+        GPU.mock_fail_memory(number)
+        with contextlib.suppress(torch.OutOfMemoryError):
+            run(*given)
+        reached = not GPU.mock_fails()
+        GPU.mock_fail_memory(0)
+    return number - 1
+
+
+def test_small_temporaries_stay_where_they_are() -> None:
+    """Those of one stream, as large as they are: then only the result is new."""
+    run, own = built(GATHER, GATHER_KERNELS), new_stream()
+    small, large = tables(8), tables(500)
+    for stream in (None, own, None):
+        GPU.mock_set_stream(stream)
+        for given in (small, large, small):
+            check(run(*given), (gather(*given),))
+            assert allocations(run, *given) == 1
+    GPU.mock_set_stream(None)
+
+
+FOUR_TIMES = f"""\
+program four_times()
+  inputs x
+  arena 16384
+  buffer x: f32[64, 64] on cuda:0 = input 0
+  buffer h: f32[64, 64] on cuda:0 = arena 0
+  buffer y: f32[64, 64] on cuda:0 = output
+{TWICE}\
+  steps
+    allocate h
+    launch twice(x, h)
+    allocate y
+    launch twice(h, y)
+    free h
+    return y
+"""
+
+
+def test_within_a_graph_of_the_users_temporaries_are_the_graphs() -> None:
+    run, own, (x, _) = built(FOUR_TIMES, {"twice": (4, 0)}), new_stream(), matrices()
+    stream, graph, executable = ctypes.c_void_p(own), ctypes.c_void_p(), ctypes.c_void_p()
+    GPU.mock_set_stream(own)
+    run(x)
+    assert allocations(run, x) == 1
+    GPU.mock_set_pooled(True)
+    assert not GPU.cuStreamBeginCapture_v2(stream, 2)
+    GPU.mock_fail_memory(5)
+    (got,) = run(x)
+    assert GPU.mock_fails() == 5 - 2
+    GPU.mock_fail_memory(0)
+    assert not GPU.cuStreamEndCapture(stream, ctypes.byref(graph))
+    assert not GPU.cuGraphInstantiateWithFlags(ctypes.byref(executable), graph, 0)
+    GPU.mock_set_pooled(False)
+    GPU.mock_set_stream(None)
+    check(run(x), (4 * x,))
+    assert not GPU.cuGraphLaunch(executable, stream)
+    check((got,), (4 * x,))
 
 
 @pytest.mark.parametrize("is_recorded", [False, True])

@@ -8,11 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 from triton_chains import CHAINS, chain_of
-from triton_checks import DEVICE, agrees_with_eager, gpu_program
+from triton_checks import DEVICE, agrees_with_eager, gpu_program, launches
 
 from plait_scheduler import (
-    Launch,
-    Program,
     load_python,
     render_python,
     torch_kernel,
@@ -27,10 +25,6 @@ from plait_utils import DiskCache
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> DiskCache:
     return DiskCache(tmp_path_factory.mktemp("cache"))
-
-
-def launches(program: Program) -> int:
-    return sum(isinstance(step, Launch) for step in program.steps)
 
 
 @pytest.mark.parametrize("name", [*CHAINS])

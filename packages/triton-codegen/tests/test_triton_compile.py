@@ -33,7 +33,7 @@ def test_no_kernel_of_the_sample_spills_and_contiguous_accesses_are_16_bytes_wid
     tmp_path: Path, share: str
 ) -> None:
     sample = compiled("sample", tmp_path, share=share)
-    assert len(sample) == share_of(86, share)
+    assert len(sample) == share_of(96, share)
     assert spilling(sample, "cuda:90") == {}
     assert crowding(sample) == {}
     assert {name: k["unset"] for name, k in sample.items() if k["unset"]} == {}

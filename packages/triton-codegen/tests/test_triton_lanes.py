@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from triton_checks import DEVICE, gpu_program
+from triton_checks import DEVICE, gpu_program, unchained
 
 from plait_triton_codegen import build
 from plait_utils import DiskCache
@@ -23,7 +23,7 @@ def cache(tmp_path: Path) -> DiskCache:
 
 def _check(cache: DiskCache, program, *others: torch.Tensor, lanes: int) -> None:
     """That a program is right, and loops over so many lanes; 0: that it does not."""
-    executable = build(gpu_program(program, STATE, *others), cache=cache)
+    executable = build(unchained(gpu_program(program, STATE, *others)), cache=cache)
     found = executable(*(x.to(DEVICE) for x in (STATE, *others)))
     wanted = program(STATE, *others)
     for one, other in zip(found, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -24,6 +25,7 @@ from plait_scheduler import (
     Access,
     Domain,
     Kernel,
+    Launch,
     Param,
     Program,
     Store,
@@ -122,6 +124,17 @@ def gpu_program(
         traced = make_fx(lambda *given: _in_tuple(function(*given)))(*fakes)
     text = print_program(schedule(lower(traced, options=lowering)))
     return parse_program(text if DEVICE == "cuda" else text.replace("on cuda:0", "on cpu"))
+
+
+def launches(program: Program) -> int:
+    """How many kernels it launches, those of chains one by one."""
+    return sum(isinstance(step, Launch) for step in program.steps)
+
+
+def unchained(program: Program) -> Program:
+    """The same with each launch by itself."""
+    steps = (replace(s, chained=False) if isinstance(s, Launch) else s for s in program.steps)
+    return replace(program, steps=tuple(steps))
 
 
 def agrees_with_eager(

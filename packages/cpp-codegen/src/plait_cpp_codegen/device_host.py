@@ -166,13 +166,13 @@ class DeviceHostWriter(HostWriter):
                 "if (!host_arena) return OUT_OF_MEMORY;",
             ]
         lines += ["void* const stream = api.stream(&api); (void)stream;"]
-        lines += ["void* nothing = 0; (void)nothing;", "char* arena = 0; void* arena_tensor = 0;"]
+        lines += ["void* nothing = 0; (void)nothing;", "char* arena = 0; void* held = 0;"]
         if self.program.arena_nbytes.terms:
             nbytes = self.program.arena_nbytes
             self.tables.define("TensorSpec", "arena_spec", self._bytes(nbytes))
             released = ["api.release(host_arena);"] if self.on_host.nbytes.terms else []
             lines += [
-                "if (api.empty(&arena_spec, &arena_tensor, &arena)) {",
+                "if (api.hold(&api, &arena_spec, stream, &held, &arena)) {",
                 *(f"  {each}" for each in [*released, "return OUT_OF_MEMORY;"]),
                 "}",
             ]
@@ -214,7 +214,7 @@ class DeviceHostWriter(HostWriter):
         if self.checks:
             lines.append("api.close_report(&api, report, stream, code);")
         lines += ["api.release(host_arena);"] if self.on_host.nbytes.terms else []
-        return [*lines, "api.delete_tensor(arena_tensor); (void)error; (void)arena;"]
+        return [*lines, "api.leave(&api, held); (void)error; (void)arena;"]
 
     def _run(self, run: Sequence[Step]) -> list[str]:
         lines: list[str] = []

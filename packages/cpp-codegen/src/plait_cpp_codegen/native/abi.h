@@ -25,9 +25,8 @@ struct ExternCall {
   const char* const* strings;
   const char* kinds;               // of the returns, a letter each: t(ensor), l(ist of tensors)
   int32_t tensors, results;        // how many go in, and come out (of an out variant, none)
-  const TensorSpec* tensor_specs;
-  const TensorSpec* result_specs;
-  int32_t size_count;              // sizes that are known only when the program runs
+  const TensorSpec *tensor_specs, *result_specs;
+  int32_t size_count;              // of those that are known only when the program runs
   const int64_t* sizes;
   int32_t lent, graded;            // whether results may be arguments, which the call has written to; whether gradients are on meanwhile
   void** kept;                     // where its tensors are kept for the next call, one by one; 0 where they are not
@@ -60,6 +59,8 @@ struct Api {
   // report indices out of range and tells of these.
   void* (*stream)(const Api* api);
   int (*empty)(const TensorSpec* spec, void** tensor, char** data);
+  int (*hold)(const Api* api, const TensorSpec* spec, void* stream, void** held, char** data);  // for temporaries, until it is left
+  void (*leave)(const Api* api, void* held);
   int (*output)(const TensorSpec* spec, Output* output, char** data);
   int (*view)(const TensorSpec* spec, int64_t offset, void** tensor);  // of a tensor, which it replaces
   // Memory that a kernel asks for, to be given to its launch behind the program's arguments; none where it asks for none.
@@ -88,8 +89,7 @@ struct Api {
   int (*end)(const Api* api);
   // Which steps such a program does: while it is recorded, and when that is launched, those of one place.
   int32_t on_host, on_device;
-  void* gpu;                       // the runtime's
-  void* recording;                 // while a program is recorded: what is kept of it
+  void *gpu, *recording;           // the runtime's; and, while a program is recorded, what is kept of it
 };
 // How many arguments of 8 bytes a kernel of a GPU is given, the first of which are pointers to buffers; whether it waits by itself.
 struct DeviceKernel { int32_t arguments, pointers, overlaps; };

@@ -87,10 +87,13 @@ int driver_error(const char* what, int error) {
 // ends, and the bytes of memory that it asks for.
 struct Launchable { char* name; int32_t threads, shared, arguments, pointers, overlaps; int64_t scratch; void* module; void* function; };
 constexpr int REPORTS = 64;
+struct Held { void *stream, *tensor; char* data; int64_t bytes; bool stays; };
+constexpr int64_t STAYS_AT_MOST = 64 << 10;
 struct Gpu {
   int32_t index, checks, count;
   void* context;
   int64_t* reports;
+  Held* held;
   char taken[REPORTS];
   void* checked[REPORTS];  // events behind the last kernel that writes to a report
   Launchable kernels[];
@@ -121,6 +124,31 @@ int empty_on_device(const TensorSpec* spec, void** tensor, char** data) {
   if (!get_data(*tensor, (void**)data)) return 0;
   wanted_bytes = bytes_of(*spec);
   return OUT_OF_MEMORY;
+}
+void drop_held(Held* it) { if (it) { drop_tensor(it->tensor); free(it); } }
+// Small temporaries lie where those of the call before lay, if that was on the same stream: what it launched is over when they are
+// written. Not those of a user's graph that is recorded: it may be launched on any stream, at any time.
+int hold_on_device(const Api* api, const TensorSpec* spec, void* stream, void** held, char** data) {
+  Gpu& gpu = *(Gpu*)api->gpu;
+  const int64_t bytes = bytes_of(*spec);
+  int status = 0;
+  const bool stays = bytes <= STAYS_AT_MOST && !driver.capturing(stream, &status) && !status;
+  Held* it = stays ? __atomic_exchange_n(&gpu.held, nullptr, __ATOMIC_ACQUIRE) : nullptr;
+  if (it && (it->stream != stream || it->bytes < bytes)) { drop_held(it); it = nullptr; }
+  if (!it) {
+    void* tensor = nullptr;
+    if (int code = empty_on_device(spec, &tensor, data)) { drop_tensor(tensor); return code; }
+    it = (Held*)malloc(sizeof(Held));
+    *it = {stream, tensor, *data, bytes, stays};
+  }
+  *data = it->data;
+  *held = it;
+  return 0;
+}
+void leave_on_device(const Api* api, void* held) {
+  Held* it = (Held*)held;
+  Gpu& gpu = *(Gpu*)api->gpu;
+  drop_held(it && it->stays ? __atomic_exchange_n(&gpu.held, it, __ATOMIC_ACQ_REL) : it);
 }
 int output_on_device(const TensorSpec* spec, Output* output, char** data) { return empty_on_device(spec, &output->tensor, data); }
 int view_of(const TensorSpec* spec, int64_t offset, void** tensor) {
@@ -158,13 +186,17 @@ struct Scratch {
   ~Scratch() { drop_tensor(tensor); }
   Scratch(const Scratch&) = delete;
 };
+// An error of the driver, or 0.
+int start(const Launchable& it, unsigned grid, void** arguments, void* stream) {
+  const unsigned block = (unsigned)it.threads, shared = (unsigned)it.shared;
+  const Launch overlapping{{grid, 1, 1}, {block, 1, 1}, shared, stream, &MAY_OVERLAP, 1};
+  if (it.overlaps && grid >= OVERLAPPED && driver.launch_with) return driver.launch_with(&overlapping, it.function, arguments, nullptr);
+  return driver.launch(it.function, grid, 1, 1, block, 1, 1, shared, stream, arguments, nullptr);
+}
 int launch_in(const Scratch& scratch, const Launchable& it, int64_t programs, void** arguments, void* stream) {
   if (scratch.code || programs <= 0) return scratch.code;
   if (programs > 0x7fffffff) return python_error(PyExc_RuntimeError, "%s: %lld programs are more than one launch takes", it.name, (long long)programs);
-  const unsigned grid = (unsigned)programs, block = (unsigned)it.threads, shared = (unsigned)it.shared;
-  const Launch overlapping{{grid, 1, 1}, {block, 1, 1}, shared, stream, &MAY_OVERLAP, 1};
-  int error = it.overlaps && grid >= OVERLAPPED && driver.launch_with ? driver.launch_with(&overlapping, it.function, arguments, nullptr)
-    : driver.launch(it.function, grid, 1, 1, block, 1, 1, shared, stream, arguments, nullptr);
+  const int error = start(it, (unsigned)programs, arguments, stream);
   return error ? driver_error(it.name, error) : 0;
 }
 int launch_kernel(const Api* api, int32_t number, int64_t programs, void** arguments, void* stream) {
@@ -292,6 +324,7 @@ void close_report(const Api* api, int64_t* report, void* stream, int code) {
 // What programs on a GPU ask for.
 void give_device(Api* api) {
   api->stream = stream_of; api->empty = empty_on_device; api->output = output_on_device; api->view = view_of;
+  api->hold = hold_on_device; api->leave = leave_on_device;
   api->launch = launch_kernel; api->copy = copy_on_device; api->reserve = reserve_state;
   api->open_report = open_report; api->mark = mark_report; api->check = check_report; api->close_report = close_report;
   api->finish = finish_on_device; api->room = room_on_device; api->rows = row_on_device; api->give = give_from_host;
@@ -303,6 +336,7 @@ void close_gpu(Gpu* gpu) {
   if (!gpu) return;
   InContext here(gpu);
   driver.wait_for_all();  // its kernels may still run
+  drop_held(gpu->held);
   for (int32_t i = 0; i < gpu->count; ++i) {
     if (gpu->kernels[i].module) driver.unload(gpu->kernels[i].module);
     free(gpu->kernels[i].name);

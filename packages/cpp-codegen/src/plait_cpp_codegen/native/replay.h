@@ -15,12 +15,20 @@ constexpr int64_t AT_ONCE = 32 << 10;  // bytes that the driver reads of pages b
 // A launch of a recording: how many of its parts are launched, and what is packed since.
 struct Replay { const Program& program; Recording& it; void* const* inputs; Output* outputs; int32_t launched; bool checked; int64_t begin, end; };
 
+// An error of the driver, or 0.
+int launch_part(const Part& part, void* stream) {
+  if (part.executable) return graph_driver.launch(part.executable, stream);
+  if (!part.alone) return 0;
+  void** arguments = (void**)__builtin_alloca(sizeof(void*) * (part.alone->kernel->arguments + 1));
+  point_at(*part.alone, arguments);
+  return start(*part.alone->kernel, part.alone->programs, arguments, stream);
+}
 // After an error behind so many parts: inputs are put back where that is to be done and known how.
 int stopped(const Recording& it, int32_t launched, int code) {
   if (it.writes && launched > it.last) return half_written(code);
-  if (!it.parts[UNDO].executable || !launched) return code;
+  if (!it.parts[UNDO].does_something() || !launched) return code;
   const bool is_saved = launched > (it.last < 2 ? it.last : 1);  // what all changes have overwritten
-  return is_saved && !graph_driver.launch(it.parts[UNDO].executable, it.stream) ? code : half_written(code);
+  return is_saved && !launch_part(it.parts[UNDO], it.stream) ? code : half_written(code);
 }
 // Copies what the next part reads.
 int copy_packed(Replay& of) {
@@ -36,8 +44,7 @@ int launch_parts(Replay& of, int32_t end) {
   Recording& it = of.it;
   if (int code = copy_packed(of)) return stopped(it, of.launched, code);
   for (; of.launched < end; ++of.launched) {
-    void* executable = it.parts[of.launched].executable;
-    if (int error = executable ? graph_driver.launch(executable, it.stream) : 0) return stopped(it, of.launched, driver_error("a recorded program", error));
+    if (int error = launch_part(it.parts[of.launched], it.stream)) return stopped(it, of.launched, driver_error("a recorded program", error));
     if (int error = !of.launched && it.report ? driver.record(it.checked, it.stream) : 0) return stopped(it, 1, driver_error("a recorded program", error));
   }
   return 0;
@@ -65,6 +72,7 @@ int finish_parts(Replay& of) {
 Replay& replay_of(const Api* api) { return *(Replay*)api->recording; }
 void* replayed_stream(const Api* api) { return replay_of(api).it.stream; }
 int replayed_empty(const TensorSpec*, void**, char** data) { return *data = as_number(0), 0; }
+int replayed_hold(const Api*, const TensorSpec*, void*, void**, char** data) { return *data = as_number(0), 0; }
 int replayed_output(const TensorSpec*, Output* output, char** data) { return *data = (char*)output->data, 0; }
 int replayed_room(const Api*, int32_t, int64_t, void**, char**) { return 0; }
 int replayed_rows(const Api* api, int64_t, void**, char** data) { return *data = replay_of(api).it.rows_at, 0; }
@@ -80,7 +88,7 @@ int replayed_check(const Api* api, int64_t*) { return check_parts(replay_of(api)
 int replayed_end(const Api* api) { return finish_parts(replay_of(api)); }
 int run_on_host(Replay& of) {
   Api api = of.program.api;
-  api.stream = replayed_stream; api.empty = replayed_empty; api.output = replayed_output; api.view = recorded_view;
+  api.stream = replayed_stream; api.empty = replayed_empty; api.hold = replayed_hold; api.output = replayed_output; api.view = recorded_view;
   api.room = replayed_room; api.rows = replayed_rows; api.give = replayed_give;
   api.open_report = replayed_report; api.check = replayed_check; api.close_report = recorded_close;
   api.end = replayed_end; api.on_device = 0; api.recording = &of;
@@ -103,7 +111,7 @@ int launch_recording(Replay& of) {
   if (code) return code;
   if (int error = move(program, it, of.inputs, of.outputs)) return driver_error("the arguments of a recorded kernel", error);
   if (signature.host_part) return run_on_host(of);
-  const bool reads = it.report && (it.last == 2 || it.parts[UNDO].executable);  // while nothing else runs in the pool's memory
+  const bool reads = it.report && (it.last == 2 || it.parts[UNDO].does_something());  // while nothing else runs in the pool's memory
   if (reads) code = check_parts(of);
   return code ? code : finish_parts(of);
 }
