@@ -73,6 +73,11 @@ SYSTEMS: dict[str, tuple[str, dict[str, str]]] = {
 
 def first_call(name: str, system: str) -> dict[str, Any]:
     """Seconds of the first call in this process, and of its stages where plait compiles."""
+    with torch.set_grad_enabled(CASES[name][1]):
+        return _first_call(name, system)
+
+
+def _first_call(name: str, system: str) -> dict[str, Any]:
     torch.manual_seed(0)
     make, trains = CASES[name]
     model, inputs = make()

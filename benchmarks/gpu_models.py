@@ -193,10 +193,9 @@ CASES: dict[str, tuple[Callable[[], tuple[nn.Module, tuple[Tensor, ...]]], bool]
 def step(
     function: Callable[..., Tensor], model: nn.Module, inputs: tuple[Tensor, ...], trains: bool
 ) -> Tensor:
-    """One call, with its backward where it trains."""
+    """One call, with its backward where it trains; else the caller has turned gradients off."""
     if not trains:
-        with torch.no_grad():
-            return function(*inputs)
+        return function(*inputs)
     model.zero_grad(set_to_none=True)
     result = function(*inputs)
     loss = result.square().mean() if result.dim() else result
@@ -234,6 +233,11 @@ def wanted_of(model: nn.Module, inputs: tuple[Tensor, ...], trains: bool) -> Ten
 def measured(name: str, systems: Sequence[str] = SYSTEMS) -> dict[str, dict[str, Any]]:
     """By system: milliseconds of the host and in whole, seconds of the first call, the error, and
     gigabytes that a call needs."""
+    with torch.set_grad_enabled(CASES[name][1]):
+        return _measured(name, systems)
+
+
+def _measured(name: str, systems: Sequence[str]) -> dict[str, dict[str, Any]]:
     torch.manual_seed(0)
     make, trains = CASES[name]
     model, inputs = make()
@@ -252,6 +256,10 @@ def measured(name: str, systems: Sequence[str] = SYSTEMS) -> dict[str, dict[str,
         del result
     model.zero_grad(set_to_none=True)
     del wanted
+    if any(system.startswith("plait") for system in systems):
+        from plait_bytecode_tracer import wait_for_native_guards
+
+        wait_for_native_guards()  # they are compiled beside the first calls, once on a machine
     for system, call in calls.items():
         for _ in range(_WARM_UP):
             call()

@@ -194,7 +194,7 @@ def test_a_call_waits_for_the_last_kernel_that_checks() -> None:
     table, places = tables(64)
     wait()
     (got,) = run(table, places)
-    assert GPU.mock_waiting() == (2 + 1 if LAZY else 0)  # two kernels, and the arena's way back
+    assert GPU.mock_waiting() == (2 if LAZY else 0)  # kernels
     check((got,), (gather(table, places),))
 
 

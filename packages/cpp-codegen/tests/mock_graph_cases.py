@@ -12,7 +12,6 @@ import gc
 import pytest
 import torch
 from mock_gpu import GENERATOR, GPU, LAZY, Graphs, alive, built, fresh, in_threads, wait
-from mock_gpu_kernels import TWICE
 from mock_gpu_programs import (
     DRAWING,
     DRAWING_KERNELS,
@@ -163,38 +162,6 @@ def test_failures_while_it_is_recorded_leave_plain_launches(name: str, what: str
         if not reached:
             break
     assert 2 < number < 299
-
-
-ALONE = f"""\
-program alone()
-  inputs x
-  arena 0
-  buffer x: f32[64, 64] on cuda:0 = input 0
-  buffer y: f32[64, 64] on cuda:0 = output
-{TWICE}\
-  steps
-    allocate y
-    launch twice(x, y)
-    return y
-"""
-
-
-def test_one_kernel_is_launched_as_such() -> None:
-    """A recording of it tells where the output lies; the driver launches no graph."""
-    before, graphs = alive(), Graphs(0)
-    run = built(ALONE, {"twice": (4, 0)}, graphs=graphs)
-    kept = []
-    for _ in range(12):
-        (x, _), begun = matrices(), graphs.recordings
-        kept.append((run(x), x))
-        assert graphs.recordings <= begun + 1
-    for got, x in kept:
-        check(got, (x + x,))
-    assert graphs.recordings == 1
-    assert alive()["executables"] == before["executables"]
-    del run, kept, got
-    gc.collect()
-    assert alive() == before
 
 
 def test_within_a_graph_of_the_users_kernels_are_recorded_by_that() -> None:

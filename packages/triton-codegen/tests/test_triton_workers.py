@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,7 +17,8 @@ import pytest
 from plait_triton_codegen import TritonCodegenError, TritonOptions, prepare, workers
 from plait_triton_codegen.jobs import KernelJob
 from plait_triton_codegen.machine_code import machine_codes
-from plait_triton_codegen.processes import can_start, search_path
+from plait_triton_codegen.processes import WORKER, can_start, search_path
+from plait_triton_codegen.worker import frame_of
 from plait_triton_codegen.workers import MOST_WORKERS, worker_limit
 from plait_utils import DiskCache
 
@@ -211,3 +214,20 @@ def test_workers_find_what_the_process_finds(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["", "here", "/there"])
     assert search_path() == [str(tmp_path), str(tmp_path / "here"), "/there"]
+
+
+def test_a_worker_whose_answers_nobody_reads_ends_without_a_word() -> None:
+    """As where a program fails while workers are getting ready."""
+    mine, other = socket.socketpair()
+    process = subprocess.Popen(
+        [sys.executable, "-I", str(WORKER)],
+        stdin=other.fileno(),
+        stdout=other.fileno(),
+        stderr=subprocess.PIPE,
+    )
+    other.close()
+    mine.sendall(frame_of("\0".join(search_path()).encode()))
+    assert select.select([mine], [], [], 60)[0], "it says that it is ready"
+    mine.close()  # with that unread: the connection is reset
+    assert process.communicate(timeout=60) == (None, b"")
+    assert process.returncode == 0

@@ -26,7 +26,10 @@ def read_exactly(stream: BinaryIO, count: int) -> bytes | None:
     """So many bytes; None where the stream ends before."""
     data = bytearray()
     while len(data) < count:
-        more = stream.read(count - len(data))
+        try:
+            more = stream.read(count - len(data))
+        except ConnectionError:  # whoever wrote is gone, and has left answers unread
+            return None
         if not more:
             return None
         data += more

@@ -186,17 +186,13 @@ struct Scratch {
   ~Scratch() { drop_tensor(tensor); }
   Scratch(const Scratch&) = delete;
 };
-// An error of the driver, or 0.
-int start(const Launchable& it, unsigned grid, void** arguments, void* stream) {
-  const unsigned block = (unsigned)it.threads, shared = (unsigned)it.shared;
-  const Launch overlapping{{grid, 1, 1}, {block, 1, 1}, shared, stream, &MAY_OVERLAP, 1};
-  if (it.overlaps && grid >= OVERLAPPED && driver.launch_with) return driver.launch_with(&overlapping, it.function, arguments, nullptr);
-  return driver.launch(it.function, grid, 1, 1, block, 1, 1, shared, stream, arguments, nullptr);
-}
 int launch_in(const Scratch& scratch, const Launchable& it, int64_t programs, void** arguments, void* stream) {
   if (scratch.code || programs <= 0) return scratch.code;
   if (programs > 0x7fffffff) return python_error(PyExc_RuntimeError, "%s: %lld programs are more than one launch takes", it.name, (long long)programs);
-  const int error = start(it, (unsigned)programs, arguments, stream);
+  const unsigned grid = (unsigned)programs, block = (unsigned)it.threads, shared = (unsigned)it.shared;
+  const Launch overlapping{{grid, 1, 1}, {block, 1, 1}, shared, stream, &MAY_OVERLAP, 1};
+  int error = it.overlaps && grid >= OVERLAPPED && driver.launch_with ? driver.launch_with(&overlapping, it.function, arguments, nullptr)
+    : driver.launch(it.function, grid, 1, 1, block, 1, 1, shared, stream, arguments, nullptr);
   return error ? driver_error(it.name, error) : 0;
 }
 int launch_kernel(const Api* api, int32_t number, int64_t programs, void** arguments, void* stream) {

@@ -69,12 +69,7 @@ struct Launched { int32_t part; void* node; const Launchable* kernel; unsigned p
 constexpr uint64_t NUMBER = uint64_t(1) << 62;  // which no address has
 constexpr int NUMBER_SHIFT = 40;
 char* as_number(int32_t buffer) { return (char*)(NUMBER | uint64_t(buffer) << NUMBER_SHIFT); }
-// What was recorded, and what launches it: the driver or, of one kernel, that.
-struct Part {
-  void *graph, *executable;
-  const Launched* alone;
-  bool does_something() const { return executable || alone; }
-};
+struct Part { void *graph, *executable; };
 constexpr int32_t UNDO = 3;  // of a recording's parts
 // A state that numbers are drawn from: memory of the recording's own, to which it is copied before each launch.
 struct Reserved { int64_t count, state[2]; void* tensor; char* data; Reserved* next; };
@@ -308,15 +303,11 @@ int recorded_undo(const Api* api, void* stream) { return !next_part((Recording*)
 int recorded_check(const Api*, int64_t*) { return 0; }
 void recorded_close(const Api*, int64_t*, void*, int) {}
 
-// What cannot be launched of what was recorded, or 0. One kernel is launched as such, which takes the driver less.
-const char* prepare(Part& part, const Launched* launched) {
+// What cannot be launched of what was recorded, or 0.
+const char* prepare(Part& part) {
   size_t count = 0;
   if (const char* found = unfit(part.graph)) return found;
   if (!graph_driver.nodes(part.graph, nullptr, &count) && !count) return nullptr;  // nothing to launch
-  void* node = nullptr;
-  if (count == 1 && !graph_driver.nodes(part.graph, &node, &count))
-    for (const Launched* each = launched; each && !part.alone; each = each->next) if (each->node == node) part.alone = each;
-  if (part.alone) return nullptr;
   const char* error = nullptr;
   if (int failed = graph_driver.instantiate(&part.executable, part.graph, 0)) driver.explain(failed, &error);
   return error;
@@ -340,7 +331,7 @@ bool captured(const Program& program, Recording* it, Output* made, const char** 
     else if (!code) driver.explain(failed, error);
     return false;
   }
-  for (Part& part : it->parts) if (part.graph && !*error) *error = prepare(part, it->launched);
+  for (Part& part : it->parts) if (part.graph && !*error) *error = prepare(part);
   return !*error;
 }
 // Memory of the recording's own for the inputs that are copied, and for reports of indices.
@@ -425,7 +416,6 @@ bool record_in_pool(const Program& program, Recording* it, void* const* inputs, 
   PyErr_Restore(kind, value, trace);
   return it->is_ready && !*error;
 }
-void point_at(const Launched& it, void** arguments) { for (int32_t i = 0; i < it.kernel->arguments; ++i) arguments[i] = (void*)&it.arguments[i]; }
 // Makes kernels use the inputs and outputs where they lie now: an error of the driver.
 int move(const Program& program, Recording& it, void* const* inputs, const Output* outputs) {
   const int32_t count = program.signature->inputs;
@@ -438,10 +428,10 @@ int move(const Program& program, Recording& it, void* const* inputs, const Outpu
       changed |= each->arguments[moving.argument] != place;
       each->arguments[moving.argument] = place;
     }
-    if (!changed || it.parts[each->part].alone) continue;
+    if (!changed) continue;
     const Launchable& kernel = *each->kernel;
     void** arguments = (void**)__builtin_alloca(sizeof(void*) * (kernel.arguments + 1));
-    point_at(*each, arguments);
+    for (int32_t i = 0; i < kernel.arguments; ++i) arguments[i] = &each->arguments[i];
     const KernelNode node = {kernel.function, {each->programs, 1, 1}, {(unsigned)kernel.threads, 1, 1}, (unsigned)kernel.shared, arguments, nullptr};
     if (int error = graph_driver.change(it.parts[each->part].executable, each->node, &node)) {
       for (int32_t i = 0; i < each->count; ++i) each->arguments[each->moving[i].argument] = 0;  // the next call changes them

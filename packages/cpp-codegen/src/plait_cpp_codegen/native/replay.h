@@ -15,20 +15,12 @@ constexpr int64_t AT_ONCE = 32 << 10;  // bytes that the driver reads of pages b
 // A launch of a recording: how many of its parts are launched, and what is packed since.
 struct Replay { const Program& program; Recording& it; void* const* inputs; Output* outputs; int32_t launched; bool checked; int64_t begin, end; };
 
-// An error of the driver, or 0.
-int launch_part(const Part& part, void* stream) {
-  if (part.executable) return graph_driver.launch(part.executable, stream);
-  if (!part.alone) return 0;
-  void** arguments = (void**)__builtin_alloca(sizeof(void*) * (part.alone->kernel->arguments + 1));
-  point_at(*part.alone, arguments);
-  return start(*part.alone->kernel, part.alone->programs, arguments, stream);
-}
 // After an error behind so many parts: inputs are put back where that is to be done and known how.
 int stopped(const Recording& it, int32_t launched, int code) {
   if (it.writes && launched > it.last) return half_written(code);
-  if (!it.parts[UNDO].does_something() || !launched) return code;
+  if (!it.parts[UNDO].executable || !launched) return code;
   const bool is_saved = launched > (it.last < 2 ? it.last : 1);  // what all changes have overwritten
-  return is_saved && !launch_part(it.parts[UNDO], it.stream) ? code : half_written(code);
+  return is_saved && !graph_driver.launch(it.parts[UNDO].executable, it.stream) ? code : half_written(code);
 }
 // Copies what the next part reads.
 int copy_packed(Replay& of) {
@@ -44,7 +36,8 @@ int launch_parts(Replay& of, int32_t end) {
   Recording& it = of.it;
   if (int code = copy_packed(of)) return stopped(it, of.launched, code);
   for (; of.launched < end; ++of.launched) {
-    if (int error = launch_part(it.parts[of.launched], it.stream)) return stopped(it, of.launched, driver_error("a recorded program", error));
+    void* executable = it.parts[of.launched].executable;
+    if (int error = executable ? graph_driver.launch(executable, it.stream) : 0) return stopped(it, of.launched, driver_error("a recorded program", error));
     if (int error = !of.launched && it.report ? driver.record(it.checked, it.stream) : 0) return stopped(it, 1, driver_error("a recorded program", error));
   }
   return 0;
@@ -111,7 +104,7 @@ int launch_recording(Replay& of) {
   if (code) return code;
   if (int error = move(program, it, of.inputs, of.outputs)) return driver_error("the arguments of a recorded kernel", error);
   if (signature.host_part) return run_on_host(of);
-  const bool reads = it.report && (it.last == 2 || it.parts[UNDO].does_something());  // while nothing else runs in the pool's memory
+  const bool reads = it.report && (it.last == 2 || it.parts[UNDO].executable);  // while nothing else runs in the pool's memory
   if (reads) code = check_parts(of);
   return code ? code : finish_parts(of);
 }
