@@ -35,6 +35,7 @@ assert sorted(faults)[6] == 0, faults
 """
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["linear", "convolution", "channels"])
 def test_large_results_lie_in_memory_that_is_there(kind: str) -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT, kind], capture_output=True, text=True)

@@ -440,7 +440,7 @@ WITH_GRADIENTS = {
     "of rows without keys": TRAINED + ALL_HIDDEN,
     "of all that is captured": CAPTURED + ALL_CAPTURED + IN_A_FIXED_ORDER,
 }
-LONG = "of more inputs", "of rows without keys", "of all that is captured"
+LONG = "of what is captured", "of more inputs", "of rows without keys", "of all that is captured"
 
 
 @pytest.mark.parametrize(

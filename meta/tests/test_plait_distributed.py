@@ -23,12 +23,13 @@ from processes.running import run_cases
 
 gloo = pytest.mark.skipif(not dist.is_gloo_available(), reason="torch has no gloo")
 
-QUICK = ("buckets_are_sent_early", "tensor_parallel_agrees", "whole_models_share_graphs")
+QUICK = ("buckets_are_sent_early", "tensor_parallel_agrees")
 SLOW = (
     *("data_parallel_agrees", "data_parallel_steps_agree", "fully_sharded_agrees"),
     *("half_precision_agrees", "sequence_parallel_agrees", "two_dimensional_agrees"),
     *("whole_models_agree", "whole_half_precision_agrees", "whole_models_change_together"),
-    *("whole_sharded_steps_agree", "whole_two_dimensional_agrees", "other_whole_models_agree"),
+    *("whole_models_share_graphs", "whole_sharded_steps_agree"),
+    *("whole_two_dimensional_agrees", "other_whole_models_agree"),
 )
 
 

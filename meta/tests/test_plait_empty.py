@@ -13,7 +13,7 @@ import torch
 import plait
 
 
-@pytest.mark.parametrize("backend", ["plait", "triton"])
+@pytest.mark.parametrize("backend", ["plait", pytest.param("triton", marks=pytest.mark.slow)])
 def test_empty_tensors(backend: str) -> None:
     """In a process of their own: what reads memory that is not there may end it."""
     done = subprocess.run(

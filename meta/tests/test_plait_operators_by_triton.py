@@ -20,7 +20,7 @@ NAMES = [
 ]
 """Of each kind of kernel some."""
 DTYPES = ["float32", "bfloat16", "int64"]
-PART = "0/2"
+PART = "0/4"
 
 
 def test_operators_by_kernels_of_gpus_are_eagers(tmp_path: Path) -> None:
@@ -35,6 +35,6 @@ def test_operators_by_kernels_of_gpus_are_eagers(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(verdicts.read_text())
-    assert len(found) > 30
+    assert len(found) > 15
     outcomes = [outcome for _, _, outcome, _ in found]
     assert outcomes.count("LOOPS") > len(found) * 0.8, done.stdout

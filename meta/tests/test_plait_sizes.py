@@ -109,6 +109,7 @@ def exact_of(program):
     return exact.eval()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("backend", ["plait", "python"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_one_program_serves_all_sizes(name, backend):

@@ -31,7 +31,7 @@ def by_torch(kernel):
     return lambda *given: run([*given])
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", SMALL)
 def test_every_choice_is_right(name: str) -> None:
     case = SMALL[name]

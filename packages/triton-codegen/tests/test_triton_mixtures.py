@@ -31,14 +31,14 @@ def check(case: Case) -> list[torch.Tensor]:
     return found
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", LIMITS, ids=str)
 @pytest.mark.parametrize("score", OF_ONE_NUMBER)
 def test_scores(score: str, dtype: torch.dtype):
     check(Case(score, (2, 2, 2, 150, 140, 16, 16), dtype))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("score", ["plain", "causal", "window", "document", "prefix"])
 @pytest.mark.parametrize(("rows", "keys"), [(128, 256), (33, 97), (200, 17), (257, 384)])
 def test_sizes(score: str, rows: int, keys: int):
@@ -121,7 +121,7 @@ def gradients_of_scores(case: Case, inputs: list[torch.Tensor]) -> torch.Tensor:
     return found.view(batch, heads, rows, keys)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("sums", [[each] for each in SUMS] + [list(SUMS), ["places", "distances"]])
 @pytest.mark.parametrize("score", ["plain", "causal"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -169,7 +169,7 @@ def check_shared(case: Case) -> None:
         torch.testing.assert_close(one.double() / scale, other / scale, rtol=limit, atol=limit)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("score", ["plain", "causal", "window", "by pairs of heads", "biased"])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_rows_that_heads_share_are_summed_over_them(score: str, transposed: bool):

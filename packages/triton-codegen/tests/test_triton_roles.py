@@ -199,7 +199,7 @@ def test_a_job_tells_its_language(compiles) -> None:
     assert not any("gluon" in line for line in plain.imports)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("number", range(len(KERNELS)), ids=list(KERNELS))
 def test_compiled_for_two_warpgroups_and_one_warp_that_reads(tmp_path: Path, number: int) -> None:
     found = by_compiler("costs", tmp_path, number)
@@ -229,7 +229,7 @@ def protocols(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return by_compiler("protocol", tmp_path_factory.mktemp("protocol"))
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_no_role_waits_for_ever_and_each_product_is_added_once(
     protocols, tmp_path: Path, sizes: tuple[int, int, int]

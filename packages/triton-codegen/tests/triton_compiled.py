@@ -15,7 +15,7 @@ OVERLAPPING = "cuda:90"
 """The GPU on which a kernel starts before the one before it is done, for which it waits."""
 HERE = Path(__file__).parent
 WHOLE = "1/1"
-SHARES = tuple(f"{number}/5" for number in range(1, 6))
+SHARES = tuple(f"{number}/10" for number in range(1, 11))
 """Of a sample, for tests of which each compiles a part: `2/5` is every fifth from the second on."""
 
 
