@@ -12,12 +12,13 @@ from triton_checks import DEVICE, agrees_with_eager, gpu_program, launches
 
 from plait_scheduler import (
     load_python,
+    parse_kernel,
     render_python,
     torch_kernel,
     verify_kernel,
     with_chains,
 )
-from plait_triton_codegen import TritonOptions, render_kernel
+from plait_triton_codegen import Tile, TritonOptions, render_kernel
 from plait_triton_codegen.kernels import Chip, tile_choices
 from plait_utils import DiskCache
 
@@ -79,3 +80,21 @@ def test_equal_chains_have_one_name() -> None:
     assert chain_of("four layers") == kernel
     assert chain_of("one row").name != kernel.name
     assert replace(kernel, name="other").params == kernel.params
+
+
+@pytest.mark.parametrize("warps", [1, 4])
+def test_nothing_is_overwritten_before_all_have_read_it(warps: int) -> None:
+    """What is no larger than a program has threads is loaded by several, once for each use."""
+    kernel = parse_kernel("""kernel scaled(p0: read f32[2, 300], p1: readwrite f32[2], p2: write \
+f32[2, 300])
+  for i0: 2 inner i1: 300
+    outer t0 = p1[i0]
+    reduce t1 = sum mul(p0[i0, i1], %t0)
+    outer store p1[i0] = add(%t0, f32(1.0))
+    inner store p2[i0, i1] = sub(mul(p0[i0, i1], %t0), %t1)
+""")
+    verify_kernel(kernel)
+    lines = render_kernel(kernel, tile=Tile(2, 512, warps, True)).text.splitlines()
+    (at,) = [number for number, line in enumerate(lines) if "tl.store(p1" in line]
+    assert ("tl.debug_barrier()" in lines[at - 1]) is (warps > 1)
+    assert sum("tl.debug_barrier()" in line for line in lines) == (warps > 1)

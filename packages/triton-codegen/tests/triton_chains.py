@@ -49,6 +49,16 @@ def turned(x: Tensor) -> tuple[Tensor, Tensor]:
     return scanned.T.softmax(1), scanned.sum(1) + x.T.sum(0)
 
 
+def outer_products(*factors: Tensor) -> tuple[Tensor, Tensor]:
+    pairs = zip(factors[::2], factors[1::2], strict=True)
+    sums = sum(one.unsqueeze(2) * other.unsqueeze(1) for one, other in pairs).sum(0)
+    return (sums * 2).sum(0), sums.softmax(1)
+
+
+def gated(x: Tensor, one: Tensor, other: Tensor, out: Tensor) -> Tensor:
+    return ((torch.sigmoid(x @ one) * (x @ other)) @ out).sum(0)
+
+
 def _drawn(*shapes: tuple[int, ...]) -> tuple[Tensor, ...]:
     generator = torch.Generator().manual_seed(len(shapes))
     return tuple(torch.randn(shape, generator=generator) for shape in shapes)
@@ -64,6 +74,8 @@ CHAINS: dict[str, tuple[Callable[..., object], tuple[Tensor, ...]]] = {
     "batches": (in_batches, _drawn((3, 9, 8), (3, 11, 8))),
     "sorted rows": (ordered, _drawn((6, 40))),
     "several types": (of_several_types, (*_drawn((9, 30)), torch.arange(270).view(9, 30) % 3 == 0)),
+    "outer products": (outer_products, _drawn(*[(40, 12), (40, 16)] * 4)),
+    "gated products": (gated, _drawn((8, 65), (65, 33), (65, 33), (33, 16))),
     "transposes": (turned, _drawn((40, 30))),
 }
 """By name a function, and what it is given."""

@@ -139,6 +139,7 @@ int hold_on_device(const Api* api, const TensorSpec* spec, void* stream, void** 
     void* tensor = nullptr;
     if (int code = empty_on_device(spec, &tensor, data)) { drop_tensor(tensor); return code; }
     it = (Held*)malloc(sizeof(Held));
+    if (!it) { drop_tensor(tensor); return OUT_OF_MEMORY; }
     *it = {stream, tensor, *data, bytes, stays};
   }
   *data = it->data;

@@ -15,6 +15,7 @@ from plait_scheduler import ChainedKernel
 from plait_triton_codegen.kernels.launchers import function_head, launcher_of, signature_of
 from plait_triton_codegen.kernels.source import TritonKernelSource
 from plait_triton_codegen.kernels.space import FlatKernel, fresh
+from plait_triton_codegen.kernels.stores import TOGETHER
 from plait_triton_codegen.kernels.tiles import Tile, power_of_two, warps_of
 
 _ELEMENTS = 4096
@@ -22,11 +23,12 @@ _ELEMENTS = 4096
 _PER_THREAD = 16
 _WARPS = 4, 8
 """Fewest and most of a chain."""
-_TOGETHER = "tl.debug_barrier()"
 
 
 def wide_tile(flat: FlatKernel, tile: Tile) -> Tile:
-    """A tile of a link's, which covers all of its points where these are few."""
+    """A tile of a link's, which covers all of its points where these are few. No loads are on their
+    way while others are used: blocks are larger than those of the rule, whose stages fit in shared
+    memory."""
     xblock, rblock = tile.xblock, tile.rblock
     most = power_of_two(flat.xnumel or 1)
     while xblock < most and xblock * rblock < _ELEMENTS:
@@ -36,7 +38,13 @@ def wide_tile(flat: FlatKernel, tile: Tile) -> Tile:
         while rblock < most and xblock * rblock < _ELEMENTS:
             rblock *= 2
     warps = warps_of(xblock * rblock, _PER_THREAD, max(_WARPS))
-    return replace(tile, xblock=xblock, rblock=rblock, num_warps=warps, turns=1)
+    return replace(tile, xblock=xblock, rblock=rblock, num_warps=warps, turns=1, stages=0)
+
+
+def of_one_program(tiles: Sequence[Tile]) -> list[Tile]:
+    """The tiles of a chain's kernels, with the warps that all of them have."""
+    warps = max([min(_WARPS), *(tile.num_warps for tile in tiles)])
+    return [replace(tile, num_warps=min(warps, max(_WARPS))) for tile in tiles]
 
 
 def chained_source(
@@ -49,8 +57,7 @@ def chained_source(
         overlaps: whether it is launched before the one before it is done.
     """
     signature = signature_of(kernel, 0)
-    warps = max([min(_WARPS), *(link.tile.num_warps for link in links)])
-    tile = Tile(1, 1, min(warps, max(_WARPS)), True)
+    tile = Tile(1, 1, links[0].tile.num_warps, True)
     described = f"{len(kernel.links)} links"
     lines = function_head(kernel, signature, [], described, overlaps=overlaps)
     lines += [f"    {line}" for line in _calls(kernel, links)]
@@ -69,7 +76,7 @@ def _calls(kernel: ChainedKernel, links: Sequence[TritonKernelSource]) -> Iterat
     yield f"{program} = tl.program_id(0)"
     for number, link in enumerate(links[place] for place in kernel.links):
         if number:
-            yield _TOGETHER
+            yield TOGETHER
         names = [f"{name}_{number}" for name, _ in link.signature]
         given = ", ".join([*names, *map(str, link.constants.values())])
         count = math.prod(-(-extent.as_int() // size) for extent, size in link.blocks)

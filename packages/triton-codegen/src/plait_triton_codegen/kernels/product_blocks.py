@@ -190,22 +190,28 @@ def _fitted(found: Product, tile: Tile, shared: int) -> Tile:
     )
     while made.kblock > least and found.scaled_terms % made.kblock:
         made = replace(made, kblock=made.kblock // 2)
-    while _stored_bytes(found, made) > shared and made.rblock > LEAST_BLOCK:
-        made = replace(made, rblock=made.rblock // 2)
-    made = _with_fewer_stages(found, made, shared)
-    while _turn_bytes(found, made) * made.stages > shared and made.rblock > LEAST_BLOCK:
-        made = replace(made, rblock=made.rblock // 2)
-    return made
+    return _within(found, made, shared)
 
 
-def widened(found: Product, tile: Tile) -> Tile:
-    """A tile of a small product that one program computes: as much of it as a program can take."""
+def _within(found: Product, tile: Tile, shared: int) -> Tile:
+    """A tile with fewer stages, and fewer columns, where that takes less memory than there is."""
+    while _stored_bytes(found, tile) > shared and tile.rblock > LEAST_BLOCK:
+        tile = replace(tile, rblock=tile.rblock // 2)
+    tile = _with_fewer_stages(found, tile, shared)
+    while _turn_bytes(found, tile) * tile.stages > shared and tile.rblock > LEAST_BLOCK:
+        tile = replace(tile, rblock=tile.rblock // 2)
+    return tile
+
+
+def widened(found: Product, tile: Tile, chip: Chip) -> Tile:
+    """A tile of a small product that one program computes: as much of it as a program can take,
+    with what of it is on its way in shared memory."""
     sides = [_count(each) for each in (found.rows, found.columns, found.inner)]
     xblock, rblock, kblock = (
         max(block, min(power_of_two(size.as_int()), _ALONE)) if size.is_constant else block
         for block, size in zip((tile.xblock, tile.rblock, tile.kblock), sides, strict=True)
     )
-    return replace(
+    made = replace(
         tile,
         xblock=xblock,
         rblock=rblock,
@@ -214,6 +220,7 @@ def widened(found: Product, tile: Tile) -> Tile:
         described=False,
         described_result=False,
     )
+    return _within(found, made, chip.shared_bytes)
 
 
 def _cut(block: int, extent: IndexExpr, least: int) -> int:

@@ -422,7 +422,7 @@ class ProductWriter:
             if isinstance(statement, Let):
                 writer.name(statement.name, statement.value)
             elif isinstance(statement, Store) and self.result is None:
-                store(writer, self.kernel, statement, _BOTH)
+                store(writer, self.kernel, statement, _BOTH, self.tile)
             elif isinstance(statement, Store):
                 writer.lines.append(self._written(writer.write(statement.value)))
         self._flush(writer)

@@ -25,7 +25,7 @@ from plait_scheduler import (
 )
 from plait_triton_codegen.errors import UnsupportedKernelError
 from plait_triton_codegen.kernels.attention import AttentionWriter, attention_of
-from plait_triton_codegen.kernels.chained import chained_source, wide_tile
+from plait_triton_codegen.kernels.chained import chained_source, of_one_program, wide_tile
 from plait_triton_codegen.kernels.chips import Chip
 from plait_triton_codegen.kernels.combined import combined_source, shared_tile
 from plait_triton_codegen.kernels.descriptors import aligned_names, reads_ahead
@@ -121,23 +121,29 @@ def _combined(
 
 def _chained(kernel: ChainedKernel, options: TritonOptions, chip: Chip) -> TritonKernelSource:
     apart = replace(options, overlap=False)
+    tiles = of_one_program([_tile_of_link(each, apart, chip) for each in kernel.kernels])
     links = [
-        _link(replace(each, name=f"{kernel.name}_{number}"), apart, chip)
-        for number, each in enumerate(kernel.kernels)
+        _link(replace(each, name=f"{kernel.name}_{number}"), apart, tile, chip)
+        for number, (each, tile) in enumerate(zip(kernel.kernels, tiles, strict=True))
     ]
     return chained_source(kernel, links, _overlaps(options, chip))
 
 
-def _link(kernel: Kernel, options: TritonOptions, chip: Chip) -> TritonKernelSource:
+def _tile_of_link(kernel: Kernel, options: TritonOptions, chip: Chip) -> Tile:
+    found = product_of(kernel)
+    if found is not None:
+        return widened(found, _rule_of(kernel, found, options, chip, ()), chip)
+    flat = flatten(kernel)
+    return wide_tile(flat, choose_tile(flat, options, chip))
+
+
+def _link(kernel: Kernel, options: TritonOptions, tile: Tile, chip: Chip) -> TritonKernelSource:
     """The function of a link, which computes the block that its first argument says."""
     program, found = fresh("program", taken_names(kernel)), product_of(kernel)
     if found is None:
-        flat = flatten(kernel)
-        tile = wide_tile(flat, choose_tile(flat, options, chip))
         return _Renderer(kernel, options, tile, chip, program).source()
     for param in kernel.params:
         kind_of(param.dtype)
-    tile = widened(found, _rule_of(kernel, found, options, chip, ()))
     exact = is_wide(kernel, options)
     text = ProductWriter(kernel, found, options, exact, tile, program).text()
     return _of_blocks(kernel, text, program=program)
@@ -349,7 +355,7 @@ class _Renderer:
         inner = self.flat.tiled or statement.domain is Domain.INNER
         domain = _BOTH if inner else frozenset("x")
         if statement.kind is None:
-            store(writer, self.kernel, statement, domain)
+            store(writer, self.kernel, statement, domain, self.tile)
             return
         combine(writer, self.kernel, statement, domain)
 
@@ -458,7 +464,7 @@ class _Renderer:
         """What a loop counts. The next blocks of a row that is read once are on their way while a
         turn waits for the maximum of one; of one that is read again, that takes cache away."""
         stages = self.tile.stages
-        if not stages and loop.largest is not None and not loop.read_again:
+        if not stages and loop.largest is not None and not loop.read_again and not self.program:
             stages = ONLINE_STAGES
         if not stages:
             return f"range(0, {extent}, RBLOCK)"

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from plait_scheduler import Kernel, Store
+from plait_scheduler import Access, Kernel, Store
 from plait_triton_codegen.kernels.histograms import counting_lines, counting_of
 from plait_triton_codegen.kernels.scatters import combined_where, combining_line, computed_axes
+from plait_triton_codegen.kernels.tiles import THREADS_PER_WARP, Tile
 from plait_triton_codegen.kernels.values import Term, ValueWriter
 
+TOGETHER = "tl.debug_barrier()"
+"""Where threads of a program meet: what they have read and written before is over."""
 
-def store(writer: ValueWriter, kernel: Kernel, statement: Store, domain: frozenset[str]) -> None:
-    """The line that writes a value, behind those that it needs; `domain` are the axes of points."""
+
+def store(
+    writer: ValueWriter,
+    kernel: Kernel,
+    statement: Store,
+    domain: frozenset[str],
+    tile: Tile,
+) -> None:
+    """The lines that write a value, behind those that it needs; `domain` are the axes of points."""
     term = writer.write(statement.value)
     param = next(p for p in kernel.params if p.name == statement.param)
     offset = writer.index(param.layout.linear(statement.plain_index))
@@ -22,7 +32,17 @@ def store(writer: ValueWriter, kernel: Kernel, statement: Store, domain: frozens
     whole = bool(needed - offset.axes) or not offset.axes
     pointer = writer.pointer(param.name, offset, domain if whole else frozenset())
     guard = f", {mask.text}" if mask else ""
+    if param.access is Access.READ_WRITE and _is_read_by_several(domain, tile):
+        writer.lines.append(TOGETHER)
     writer.lines.append(f"tl.store({pointer}, {term.text}{guard})")
+
+
+def _is_read_by_several(domain: frozenset[str], tile: Tile) -> bool:
+    """Whether threads of several warps may read an element of these axes. Triton loads what has no
+    more elements than a program has threads again for each use, however these are spread: none is
+    written before all have read it."""
+    block = (tile.xblock if "x" in domain else 1) * (tile.rblock if "r" in domain else 1)
+    return tile.num_warps > 1 and block <= tile.num_warps * THREADS_PER_WARP
 
 
 def combine(writer: ValueWriter, kernel: Kernel, store: Store, domain: frozenset[str]) -> None:
