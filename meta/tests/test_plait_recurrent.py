@@ -139,6 +139,82 @@ def test_one_program_is_for_all_lengths():
     assert len(plait.report(training).recompiles) == 1
 
 
+LSTMS = {
+    "plain": lambda: nn.LSTM(6, 5),
+    "both directions, 2 layers": lambda: nn.LSTM(6, 5, 2, bidirectional=True, batch_first=True),
+    "without biases": lambda: nn.LSTM(6, 5, 2, bias=False),
+    "dropout, not in training": lambda: nn.LSTM(6, 5, 2, dropout=0.3).eval(),
+}
+
+
+class Around(nn.Module):
+    """An LSTM between other layers."""
+
+    def __init__(self, layer: nn.LSTM) -> None:
+        super().__init__()
+        self.first, self.layer = nn.Linear(4, 6), layer
+        self.last = nn.Linear(5 * (2 if layer.bidirectional else 1), 3)
+
+    def forward(self, x):
+        found, (state, memory) = self.layer(self.first(x).relu() * 2)
+        return self.last(found.tanh()) * 3, state, memory
+
+
+@pytest.mark.parametrize("name", LSTMS)
+def test_one_program_is_for_all_lengths_and_batches_of_an_lstm(name):
+    model = Around(LSTMS[name]())
+    sizes = [(12, 3), (7, 3), (9, 4), (30, 2), (64, 5), (2, 9)]
+    compiled = plait.compile(model)
+    with torch.no_grad():
+        for size in sizes:
+            x = torch.randn(*size, 4)
+            for one, eager in zip(flat(compiled(x)), flat(model(x)), strict=True):
+                torch.testing.assert_close(one, eager)
+                assert one.stride() == eager.stride()
+    assert 1 <= len(plait.report(compiled).recompiles) <= 2
+    calls = plait.report(compiled).graphs[-1].external_calls
+    assert any("mkldnn_rnn_layer" in call for call in calls)
+
+
+@pytest.mark.parametrize("name", LSTMS)
+def test_one_program_trains_an_lstm_over_all_lengths(name):
+    """What an LSTM keeps for its backward is of fixed sizes: it runs as it is, between pieces."""
+    model = Around(LSTMS[name]())
+    compiled = plait.compile(model)
+    for steps in (12, 7, 9, 30, 64, 2, 11, 13, 20, 40):
+        x = torch.randn(*((3, steps) if model.layer.batch_first else (steps, 3)), 4)
+        x.requires_grad_()
+
+        def gradients(run, x=x):
+            found = flat(run(x))
+            loss = sum((each.sin() * each).sum() for each in found)
+            return [*found, *torch.autograd.grad(loss, [x, *model.parameters()])]
+
+        for one, eager in zip(gradients(compiled), gradients(model), strict=True):
+            torch.testing.assert_close(one, eager)
+    report = plait.report(compiled)
+    assert len(report.recompiles) == 1
+    assert "of fixed sizes" in str(report)
+    assert "in 3 pieces, 1 of them as captured" in str(report)
+
+
+@pytest.mark.parametrize("case", ["projections", "float64", "dropout in training"])
+def test_other_lstms_over_several_lengths(case):
+    layer = nn.LSTM(
+        *(6, 5, 2),
+        proj_size=3 if case == "projections" else 0,
+        dropout=0.5 if case == "dropout in training" else 0.0,
+    ).to(torch.float64 if case == "float64" else torch.float32)
+    compiled = plait.compile(layer)
+    for steps in (5, 9, 12):
+        x = torch.randn(steps, 3, 6).to(next(layer.parameters()).dtype)
+        torch.manual_seed(steps)
+        found = flat(compiled(x))
+        torch.manual_seed(steps)
+        for one, eager in zip(found, flat(layer(x)), strict=True):
+            torch.testing.assert_close(one, eager)
+
+
 def called(inputs, states, weights, count):
     return torch.gru(inputs, states, weights, True, count, 0.0, False, False, False)
 

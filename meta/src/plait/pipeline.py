@@ -232,8 +232,6 @@ def compile_training_graph(
         try:
             recorded = _joint(fused, example_inputs, options)
         except fx_passes.WaypointError as error:
-            if is_open:
-                raise
             pieces = fx_passes.in_pieces(program, example_inputs, error)
             why = error
         if recorded is not None:

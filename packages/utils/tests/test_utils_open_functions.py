@@ -18,6 +18,7 @@ from plait_utils.open_pools import (
     adaptive_max_pool3d_with_indices,
 )
 from plait_utils.open_products import bilinear, kron, multi_dot
+from plait_utils.open_recurrent import lstm
 from plait_utils.open_scans import cumprod, vander
 from plait_utils.open_windows import stft
 from plait_utils.shape_environment import Place, make_environment
@@ -369,3 +370,66 @@ def test_known_sizes_and_unknown_arguments_are_left_to_torch():
         assert open_call("call_method", "add", [fake, fake], {}) is NotImplemented
         assert open_call("call_function", torch.kron, [fake, fake], {"out": x}) is NotImplemented
         assert open_call("call_method", "kron", [fake, fake], {}) is not NotImplemented
+
+
+NETWORKS = [
+    {},
+    {"num_layers": 2, "bidirectional": True},
+    {"bias": False, "batch_first": True},
+    {"num_layers": 3, "bias": False, "bidirectional": True, "batch_first": True},
+]
+
+
+def _given_to_lstm(layer, x):
+    width = layer.num_layers * (2 if layer.bidirectional else 1)
+    batch = x.shape[0] if layer.batch_first else x.shape[1]
+    states = [torch.randn(width, batch, layer.hidden_size, dtype=x.dtype) for _ in range(2)]
+    flags = layer.bias, layer.num_layers, layer.dropout, layer.training
+    return x, states, layer._flat_weights, *flags, layer.bidirectional, layer.batch_first
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="a kernel of oneDNN's")
+@pytest.mark.parametrize("options", NETWORKS, ids=str)
+@pytest.mark.parametrize("trains", [False, True])
+def test_lstms_have_the_bits_of_torchs(options, trains):
+    layer = torch.nn.LSTM(6, 5, **options).train(trains).requires_grad_(trains)
+    given = _given_to_lstm(layer, torch.randn(7, 4, 6))
+    found, wanted = lstm(*given), torch.lstm(*given)
+    assert_same(found, wanted)
+    if trains:
+        weights = [*layer.parameters()]
+        one, other = (torch.autograd.grad(sum(map(torch.sum, f)), weights) for f in (found, wanted))
+        assert_same(one, other)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda x, states, *rest: (x[..., :3], states, *rest),
+        lambda x, states, *rest: (x[0], states, *rest),
+        lambda x, states, *rest: (x, [each[:, :2] for each in states], *rest),
+        lambda x, states, *rest: (x, [states[0], states[1][:0]], *rest),
+        lambda x, states, weights, *rest: (x, states, weights[:3], *rest),
+        lambda x, states, weights, *rest: (x, states, [each[1:] for each in weights], *rest),
+        lambda x, states, *rest: (x[:0], states, *rest),
+        lambda x, states, *rest: (x.double(), states, *rest),
+    ],
+)
+def test_what_is_no_lstm_is_left_to_torch(wrong):
+    """Which is not called here: of sizes that do not fit it reads beyond their memory."""
+    layer = torch.nn.LSTM(6, 5).requires_grad_(False)
+    assert lstm(*wrong(*_given_to_lstm(layer, torch.randn(7, 4, 6)))) is NotImplemented
+
+
+def test_what_other_kernels_than_onednns_compute_is_left_to_torch():
+    layer = torch.nn.LSTM(6, 5, 2, dropout=0.5)
+    given = _given_to_lstm(layer, torch.randn(7, 4, 6))
+    assert lstm(*given) is NotImplemented
+    assert lstm(*_given_to_lstm(torch.nn.LSTM(6, 5).double(), torch.randn(7, 4, 6).double())) is (
+        NotImplemented
+    )
+    given = _given_to_lstm(torch.nn.LSTM(6, 5), torch.randn(7, 4, 6))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert lstm(*given) is NotImplemented
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert lstm(*given) is NotImplemented

@@ -32,6 +32,7 @@ from plait_utils.open_pools import (
     adaptive_max_pool3d_with_indices,
 )
 from plait_utils.open_products import bilinear, kron, multi_dot
+from plait_utils.open_recurrent import lstm
 from plait_utils.open_scans import cumprod, vander
 from plait_utils.open_windows import stft
 
@@ -138,6 +139,7 @@ _FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     torch.ops.aten._upsample_bilinear2d_aa.vec: smooth_bilinear,
     torch.ops.aten._upsample_bicubic2d_aa: smooth_bicubic,
     torch.ops.aten._upsample_bicubic2d_aa.vec: smooth_bicubic,
+    torch.lstm: lstm,
     torch.block_diag: block_diag,
     torch.cumprod: cumprod,
     torch.stft: stft,

@@ -237,7 +237,7 @@ def _record(
         # Of a view taken without gradients, say: it needs some, and hands none on.
         raise AtenTraceError("a result needs gradients, but its own reach no input")
     refuse_shared_values(recorder, gradients.nodes)
-    keep_workspaces(recorder.graph)
+    keep_workspaces(recorder.graph, gm.graph)
     nodes = [*results.nodes, *gradients.nodes]
     with torch.no_grad():  # where there are tangents, autograd's node owns all that it returns
         separate(recorder, nodes, () if tangents else results.mutations)

@@ -21,16 +21,21 @@ class WaypointError(AtenTraceError):
 
     They come through what it writes to its ``inputs``, which are placeholders by position; or at
     hooks and functions of its own that do more with gradients than weigh them, which its ``nodes``
-    bring, by name.
+    bring, by name. Or some of its ``nodes`` cannot be compiled with their gradients, as ``reason``
+    says.
     """
 
     def __init__(
-        self, inputs: Collection[int] = (), nodes: Collection[str] = (), where: str | None = None
+        self,
+        inputs: Collection[int] = (),
+        nodes: Collection[str] = (),
+        where: str | None = None,
+        reason: str = "a hook or function of its own does more with gradients than weigh them",
     ) -> None:
         super().__init__(
             "gradients of its results come through what it writes to an input"
             if inputs
-            else "a hook or function of its own does more with gradients than weigh them",
+            else reason,
             where=where,
             hint="compile the pieces that in_pieces makes of it",
         )

@@ -16,9 +16,11 @@ import torch
 from torch import Tensor, fx
 from torch.utils._python_dispatch import _disable_current_modes
 
-from plait_fx_passes.errors import AtenTraceError
+from plait_fx_passes.training.waypoints import WaypointError
 
 _LAYER = torch.ops.aten.mkldnn_rnn_layer.default
+_CALLS = frozenset((torch.lstm, torch.ops.aten.lstm.input, _LAYER))
+"""What calls it in a program."""
 _WORKSPACE = 3
 """Which of its results that is."""
 _Library: Any = torch.library.Library  # its methods have no types
@@ -41,11 +43,16 @@ _LIBRARY.impl("mkldnn_rnn_layer", _layer, "CPU")
 _LIBRARY.impl("mkldnn_rnn_layer", _fake_layer, "Meta")
 
 
-def keep_workspaces(graph: fx.Graph) -> None:
+def keep_workspaces(graph: fx.Graph, program: fx.Graph) -> None:
     """Call the operators whose workspace a backward reads so that they give it.
 
+    Args:
+        graph: the joint graph of `program`.
+        program: what was recorded.
+
     Raises:
-        AtenTraceError: sizes are symbolic, so that nothing says how large it is.
+        WaypointError: sizes are symbolic, so that nothing says how large it is: what calls these
+            operators is to run as it is.
     """
     for node in graph.find_nodes(op="call_function", target=_LAYER):
         parts = [user for user in node.users if user.target is operator.getitem]
@@ -55,10 +62,10 @@ def keep_workspaces(graph: fx.Graph) -> None:
         args = fx.map_arg(node.args, lambda each: each.meta["val"])
         if any(isinstance(size, torch.SymInt) for size in _sizes(args)):
             line = node.meta.get("source_line")
-            raise AtenTraceError(
-                "how much an LSTM on the CPU tells its backward is known for fixed sizes only",
+            raise WaypointError(
+                nodes=[each.name for each in program.nodes if each.target in _CALLS],
                 where=None if line is None else str(line),
-                hint="compile it with dynamic=False to train it",
+                reason="what an LSTM on the CPU tells its backward is of fixed sizes",
             )
         node.target = torch.ops.plait_fx_passes.mkldnn_rnn_layer.default
         values = node.meta["val"]
