@@ -32,8 +32,9 @@ def lstm(
     state, memory = hx
     kinds = {(value.dtype, value.device.type) for value in (input, *hx, *params)}
     is_plain = kinds == {(torch.float32, "cpu")} and not (train and dropout)
-    is_of_onednn = torch.backends.mkldnn.enabled and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # torch's
-    if not is_plain or not is_of_onednn or torch.is_autocast_enabled("cpu"):
+    onednn = torch.backends.mkldnn
+    has_onednn = onednn.enabled and onednn.is_available()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    if not is_plain or not has_onednn or torch.is_autocast_enabled("cpu"):
         return NotImplemented
     count, known = num_layers * directions, input.dim() == state.dim() == memory.dim() == _AXES
     if not known or len(params) != count * each or not _fit(input, hx, params, count, directions):
@@ -47,7 +48,7 @@ def lstm(
         for number in range(layer * directions, (layer + 1) * directions):
             weights = [*params[number * each : (number + 1) * each]]
             if not has_biases:  # torch gives as many zeros as there are weights
-                weights += [torch.zeros_like(each) for each in weights]
+                weights += [torch.zeros_like(weight) for weight in weights]
             output, last_state, last_memory, _ = torch.ops.aten.mkldnn_rnn_layer(
                 *(value, *weights, state.select(0, number), memory.select(0, number)),
                 *(bool(number % directions), [], _LSTM, int(state.shape[2]), num_layers),
