@@ -80,6 +80,7 @@ def test_numbers_of_the_cpu_part_nothing_that_is_combined(
     assert {"cpu", "cuda"} in [{place[name] for name in each.buffers} for each in launched]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [*OPTIMIZERS])
 def test_a_step_of_an_optimizer(results_are_handed_out: None, name: str) -> None:
     (mine, optimizer), (others, other) = training(name), training(name)

@@ -88,7 +88,7 @@ def test_cases_that_do_not_end_in_time_are_counted():
     given = [Case("part", name, "cpu", 240.0) for name in ("one", "hang")]
     ended = {}
     begun = time.monotonic()
-    for each in judged(given, place, 2, begun + 1, more=12):
+    for each in judged(given, place, 2, begun + 1, more=6):
         ended[each.case.name] = each
     assert ended["one"].outcome is Outcome.RIGHT
     assert ended["hang"].outcome is Outcome.NOT_REACHED

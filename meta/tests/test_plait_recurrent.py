@@ -84,6 +84,7 @@ MANY = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", MANY)
 def test_many_steps_are_one_that_runs_again_and_again(name):
     layer = MANY[name]().eval()
@@ -126,13 +127,13 @@ def test_many_steps_train(make):
 def test_one_program_is_for_all_lengths():
     layer = nn.GRU(6, 5, batch_first=True)
     compiled = plait.compile(layer)
-    for steps in (40, 130, 50, 3, 77, 300):
+    for steps in (8, 130, 50, 3, 77, 300):
         x = torch.randn(4, steps, 6)
         with torch.no_grad():
             torch.testing.assert_close(compiled(x), layer(x))
     assert len(plait.report(compiled).recompiles) == 1
     training = plait.compile(layer)
-    for steps in (40, 70, 50, 3, 90):
+    for steps in (8, 70, 50, 3, 90):
         x = torch.randn(4, steps, 6, requires_grad=True)
         found, expected = (torch.autograd.grad(f(x)[0].sin().sum(), x) for f in (training, layer))
         torch.testing.assert_close(found, expected)
@@ -160,6 +161,7 @@ class Around(nn.Module):
         return self.last(found.tanh()) * 3, state, memory
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", LSTMS)
 def test_one_program_is_for_all_lengths_and_batches_of_an_lstm(name):
     model = Around(LSTMS[name]())
@@ -176,6 +178,7 @@ def test_one_program_is_for_all_lengths_and_batches_of_an_lstm(name):
     assert any("mkldnn_rnn_layer" in call for call in calls)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", LSTMS)
 def test_one_program_trains_an_lstm_over_all_lengths(name):
     """What an LSTM keeps for its backward is of fixed sizes: it runs as it is, between pieces."""
@@ -198,6 +201,7 @@ def test_one_program_trains_an_lstm_over_all_lengths(name):
     assert "in 3 pieces, 1 of them as captured" in str(report)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", ["projections", "float64", "dropout in training"])
 def test_other_lstms_over_several_lengths(case):
     layer = nn.LSTM(

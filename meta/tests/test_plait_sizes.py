@@ -147,6 +147,7 @@ CUT = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("backend", ["plait", "python"])
 @pytest.mark.parametrize("name", CUT)
 def test_rows_with_room_between_them_are_one_program_beside_the_first(name, backend):

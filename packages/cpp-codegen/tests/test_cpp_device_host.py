@@ -24,6 +24,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "lazy", [pytest.param("0", marks=pytest.mark.slow, id="eager"), pytest.param("1", id="lazy")]
 )

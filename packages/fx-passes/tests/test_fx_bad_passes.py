@@ -242,7 +242,7 @@ def test_own_passes_are_checked_only_when_asked(graph, monkeypatch):
     from plait_fx_passes.passes import manager
 
     checked = []
-    monkeypatch.setattr(manager, "verify", lambda graph: checked.append(1))
+    monkeypatch.setattr(manager, "verify", lambda graph, recomputed: checked.append(1))
     run_passes(graph)
     rules = rule_pass("rules", [RewriteRule("r", lambda x: torch.sin(x), lambda x: torch.cos(x))])
     run_passes(graph, (rules,))
@@ -251,3 +251,64 @@ def test_own_passes_are_checked_only_when_asked(graph, monkeypatch):
     assert checked == [1]
     run_passes(graph, (Pass("mine", lambda context: None),), verify_each=False)
     assert checked == [1]
+
+
+def changes_an_operator(node):
+    node.target = aten.gt.Scalar
+
+
+def changes_an_argument(node):
+    node.update_arg(0, node.args[0].args[0])
+
+
+def changes_a_value(node):
+    node.meta["val"] = node.meta["val"].to(torch.float64)
+
+
+def changes_the_value_of_an_argument(node):
+    node.args[0].meta["val"] = node.args[0].args[0].meta["val"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        changes_an_operator,
+        changes_an_argument,
+        changes_a_value,
+        changes_the_value_of_an_argument,
+    ],
+)
+def test_who_changes_what_was_right_behind_the_pass_before_is_named(change):
+    graph = to_aten(trace(lambda x: x.unsqueeze(0) + 1), [x34])
+
+    def wrong(context):
+        change(first(context, aten.add.Tensor))
+
+    passes = (
+        Pass("right", lambda context: None),
+        Pass("wrong", wrong),
+        Pass("behind", lambda _: None),
+    )
+    with pytest.raises(PassError, match="the pass 'wrong' left a graph that does not verify"):
+        run_passes(graph, passes)
+
+
+def test_what_no_pass_changes_is_recomputed_once(graph, monkeypatch):
+    from plait_fx_passes import verifier
+
+    seen = []
+    recompute = verifier.recompute
+    monkeypatch.setattr(
+        verifier, "recompute", lambda mode, node: (seen.append(node.name), recompute(mode, node))[1]
+    )
+
+    def adds_a_cosine(context):
+        node = first(context, aten.cos.default)
+        with context.graph.inserting_after(node):
+            made = context.graph.call_function(aten.cos.default, (node,))
+        made.meta = dict(node.meta)
+        node.replace_all_uses_with(made, delete_user_cb=lambda user: user is not made)
+
+    nothing = [Pass(f"nothing {n}", lambda context: None) for n in range(3)]
+    run_passes(graph, (*nothing[:2], Pass("adds", adds_a_cosine), nothing[2]))
+    assert sorted(seen) == ["add", "cos", "cos_default", "sin"]

@@ -91,7 +91,7 @@ def test_accesses_before_a_kernel_waits_are_found() -> None:
     assert (waits(OWN + OTHERS), waits(OWN + WAITS + OTHERS)) == (0, 1)
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("target", ["cuda:80", "cuda:90", "cuda:100"])
 @pytest.mark.parametrize("share", SHARES)
 def test_forms_of_products_do_not_spill(tmp_path: Path, share: str, target: str) -> None:
@@ -108,13 +108,14 @@ def test_forms_of_products_do_not_spill(tmp_path: Path, share: str, target: str)
         assert each["shared"] <= 227 * 1024, name
 
 
+@pytest.mark.slow
 def test_dropouts_do_not_spill(tmp_path: Path) -> None:
     found = compiled("draws", tmp_path)
     assert len(found) == 10
     assert {name: each["spills"] for name, each in found.items() if each["spills"]} == {}
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("share", SHARES)
 def test_histograms_and_sums_in_a_fixed_order_do_not_spill(tmp_path: Path, share: str) -> None:
     found = compiled("places", tmp_path, share=share)

@@ -45,6 +45,7 @@ def test_sizes(score: str, rows: int, keys: int):
     check(Case(score, (1, 2, 2, rows, keys, 16, 16)))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("depth", "width"), [(16, 64), (40, 24), (128, 96), (5, 3), (256, 256)])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 def test_head_sizes(depth: int, width: int, dtype: torch.dtype):
@@ -142,6 +143,7 @@ def test_weights_are_summed_alone(sums: list[str], score: str, dtype: torch.dtyp
         torch.testing.assert_close(one.double() / scale, other / scale, rtol=limit, atol=limit)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("xblock", "rblock"), [(16, 64), (64, 16), (32, 32), (128, 16)])
 def test_diagonals_are_summed_in_blocks_of_any_shape(
     xblock: int, rblock: int, monkeypatch: pytest.MonkeyPatch

@@ -75,6 +75,7 @@ def agrees(
     return executable
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("descending", [False, True])
 def test_rows_of_all_types_are_sorted_stably(cache, dtype, descending):
@@ -119,6 +120,7 @@ ARRANGED = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ARRANGED)
 def test_rows_that_lie_otherwise(cache, name):
     function, size, view = ARRANGED[name]
@@ -205,6 +207,7 @@ def test_what_follows_a_sort_is_in_its_kernel(cache):
     assert torch.equal(ours[1].cpu(), expected[1])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("tile", [Tile(1, 16, 1, True), Tile(4, 16, 2, True), Tile(2, 32, 1, True)])
 @pytest.mark.parametrize("first", [None, 1, 3, 4, 5, 8, 9])
 def test_blocks_of_any_size(tile, first):
@@ -214,6 +217,7 @@ def test_blocks_of_any_size(tile, first):
         assert torch.equal(ours, theirs)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("tile", [Tile(1, 16, 1, True), Tile(4, 16, 2, True), Tile(2, 32, 1, True)])
 @pytest.mark.parametrize("first", [None, 1, 2, 3, 4, 5, 8, 9])
 def test_blocks_of_pairs_of_any_size(tile, first):
@@ -245,6 +249,7 @@ STATISTICS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", STATISTICS)
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.int64, torch.float64, torch.bfloat16], ids=str
@@ -274,6 +279,7 @@ def test_what_is_around_a_median(cache):
         torch.testing.assert_close(ours.cpu(), theirs)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", [(1,), (3, 7), (4, 2, 8)])
 @pytest.mark.parametrize("function", [torch.median, torch.nanmedian])
 def test_medians_of_all_elements_are_one_kernel(cache, function, shape):

@@ -88,6 +88,7 @@ def test_code_that_is_kept_is_not_compiled_again(tmp_path: Path, expected: str) 
     assert _printed(tmp_path, "plain", 0) == [f"{expected} False"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("what", ["dies", "hangs", "stops in a frame", "has no room"])
 def test_what_workers_do_not_compile_the_process_does(
     tmp_path: Path, expected: str, what: str
@@ -102,6 +103,7 @@ def test_a_compiler_that_crashes_is_an_error_and_not_the_end(tmp_path: Path) -> 
     assert "Triton cannot compile the kernel softmax: its compiler has crashed (SIGSEGV)" in errors
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("count", [0, 2])
 def test_an_error_of_tritons_names_the_kernel(tmp_path: Path, count: int) -> None:
     first, *more, last = _printed(tmp_path, "refuses", count)
@@ -126,6 +128,7 @@ def test_a_worker_that_ended_sends_no_signal(tmp_path: Path) -> None:
     assert len(_printed(tmp_path, "without_signals", 1)[0]) == 64
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_workers_end_with_a_process_that_is_killed(tmp_path: Path, number: int) -> None:
     process = _started(tmp_path, "waits", 3)
@@ -159,6 +162,7 @@ def test_a_forked_child_does_not_keep_its_parents_workers(tmp_path: Path) -> Non
         process.communicate(timeout=20)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("count", [0, 2])
 def test_tritons_cache_need_not_be_writable(tmp_path: Path, expected: str, count: int) -> None:
     (tmp_path / "triton").write_text("no folder")
@@ -166,6 +170,7 @@ def test_tritons_cache_need_not_be_writable(tmp_path: Path, expected: str, count
     assert line.split()[0] == expected
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("count", [0, 2])
 def test_a_full_disk_is_an_error_that_names_the_kernel(tmp_path: Path, count: int) -> None:
     first, *_ = _printed(tmp_path, "full_disk", count)

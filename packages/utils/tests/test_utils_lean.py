@@ -51,6 +51,18 @@ def test_plain_work_loads_nothing_of_symbols():
     )
 
 
+def test_operators_of_users_load_nothing_of_symbols():
+    run(
+        "library = torch.library.Library('mine', 'DEF')",
+        "library.define('twice(Tensor x) -> Tensor[]')",
+        "library._register_fake('twice', lambda x: [x.new_empty(2 * x.shape[0])] * 2)",
+        "with mode:",
+        "    one, other = torch.ops.mine.twice(torch.empty(3))",
+        "assert one.shape == other.shape == (6,)",
+        "assert 'sympy' not in sys.modules",
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [

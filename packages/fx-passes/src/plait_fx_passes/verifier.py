@@ -29,12 +29,41 @@ from plait_fx_passes.record.numbers import ARITHMETIC, is_number
 from plait_utils import dataclass
 
 
-def verify(graph: AtenGraph, *, repropagate: bool = True) -> None:
+class Recomputed:
+    """The calls of a graph whose fake values were right when they were last computed anew: those
+    that are still of the same values need it no more."""
+
+    def __init__(self) -> None:
+        self._calls: dict[fx.Node, list[object]] = {}
+
+    def has(self, node: fx.Node) -> bool:
+        """Whether nothing of a call has changed since it was added."""
+        known = self._calls.get(node)
+        return known is not None and all(map(operator.is_, known, _parts_of(node)))
+
+    def add(self, node: fx.Node) -> None:
+        """Note a call, whose value is right."""
+        self._calls[node] = _parts_of(node)
+
+
+def _parts_of(node: fx.Node) -> list[object]:
+    """What the value of a call depends on, and the value: objects, none of which ever changes.
+
+    As many wherever the first three are the same.
+    """
+    values = [each.meta.get("val") for each in node.all_input_nodes]
+    return [node.target, node.args, node.kwargs, node.meta.get("val"), *values]
+
+
+def verify(
+    graph: AtenGraph, *, repropagate: bool = True, recomputed: Recomputed | None = None
+) -> None:
     """Check that ``graph`` is what its consumers may rely on.
 
     Args:
         graph: the graph to check; not changed.
         repropagate: also recompute every fake value and compare (slower: as long as recording).
+        recomputed: the calls of this graph that need no such look, to which the others are added.
 
     Raises:
         VerificationError: the graph is not functional, not in topological order, defines a name
@@ -46,7 +75,7 @@ def verify(graph: AtenGraph, *, repropagate: bool = True) -> None:
     _check_surroundings(graph)
     _check_memory(graph)
     if repropagate:
-        _check_values(graph)
+        _check_values(graph, Recomputed() if recomputed is None else recomputed)
 
 
 def _fail(graph: AtenGraph, node: fx.Node | None, message: str) -> NoReturn:
@@ -167,12 +196,14 @@ def _check_memory(graph: AtenGraph) -> None:
         taken[memory] = position
 
 
-def _check_values(graph: AtenGraph) -> None:
+def _check_values(graph: AtenGraph, recomputed: Recomputed) -> None:
     mode = graph.fake_mode
     if mode is None:
         return
     for node in graph.graph.nodes:
         if node.op != "call_function" or "in_place" in node.meta or is_number(node.meta["val"]):
+            continue
+        if recomputed.has(node):
             continue
         fresh = recompute(mode, node)
         if not equal_values(fresh, node.meta["val"]) and not _traced_alike(fresh, node.meta["val"]):
@@ -182,6 +213,7 @@ def _check_values(graph: AtenGraph) -> None:
                 f"%{node.name} is annotated {format_value(node.meta['val'])}"
                 f" but computes {format_value(fresh)}",
             )
+        recomputed.add(node)
 
 
 @dataclass(frozen=True, slots=True)

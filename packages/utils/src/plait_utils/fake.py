@@ -77,6 +77,8 @@ _NEEDS_NUMBERS = re.compile(
 )
 """What kernels in C++ say that take no symbolic numbers."""
 
+_OF_TORCH = frozenset({"aten", "prims"})
+"""The namespaces of operators whose meta kernels torch has."""
 _CAST = torch.ops.aten._to_copy.default
 _BARE = frozenset(
     {
@@ -323,6 +325,8 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
             return made
         if self._is_plain(func, flat):
             return self._run_plain(func, types, args, kwargs, flat, bare=bare)
+        if func.namespace not in _OF_TORCH:  # torch's cache takes none, once it has loaded sympy
+            return self._dispatch_impl(func, types, args, kwargs)
         return super().dispatch(func, types, args, kwargs)
 
     def _dispatch_impl(
@@ -405,7 +409,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
 
     def _is_plain(self, func: OpOverload, flat_args: Sequence[object]) -> bool:
         """Static shapes, only fake tensors without known values, nothing data-dependent."""
-        if func.namespace not in ("aten", "prims"):
+        if func.namespace not in _OF_TORCH:
             return False
         if self.shape_env is not None and any(map(_is_symbolic, flat_args)):
             return False

@@ -40,7 +40,7 @@ from plait_fx_passes.patterns.rules import (
 )
 from plait_fx_passes.quantized.passes import QUANTIZED_LOOP_PRODUCTS, QUANTIZED_PRODUCTS
 from plait_fx_passes.record.guards import below_autograd
-from plait_fx_passes.verifier import Ends, verify
+from plait_fx_passes.verifier import Ends, Recomputed, verify
 from plait_utils import Profile, dataclass
 from plait_utils.interrupts import stop_if_interrupted, uninterrupted
 
@@ -186,7 +186,7 @@ def run_passes(
     private = graph.copy()
     tank = Fuel(fuel)
     context = PassContext(private, Memory.of(private), private.fake_mode, tank)
-    ends = Ends.of(private)
+    ends, recomputed = Ends.of(private), Recomputed()
     begin = getattr(observer, "begin", None)
     if begin is not None:
         begin(private)
@@ -196,7 +196,7 @@ def run_passes(
             continue
         with nullcontext() if profile is None else profile.phase(each.name):
             check = not each.is_own if verify_each is None else verify_each
-            record = _run_one(each, context, ends if check else None)
+            record = _run_one(each, context, (ends, recomputed) if check else None)
         if profile is not None:
             profile.count(f"passes/{each.name}", record.rewrites)
         if observer is not None:
@@ -204,8 +204,11 @@ def run_passes(
     return private
 
 
-def _run_one(each: Pass, context: PassContext, ends: Ends | None) -> PassRecord:
-    """Run a pass, and check what it leaves if it is told which ``ends`` that is to have."""
+def _run_one(
+    each: Pass, context: PassContext, checked: tuple[Ends, Recomputed] | None
+) -> PassRecord:
+    """Run a pass, and check what it leaves if it is told which ends that is to have, and which
+    calls the passes before have left right."""
     context.rewrites, context.matches, context.running = 0, Counter(), each.name
     context.fuel.bound(len(context.graph.nodes))
     started = time.perf_counter()
@@ -215,10 +218,11 @@ def _run_one(each: Pass, context: PassContext, ends: Ends | None) -> PassRecord:
     except Exception as error:
         raise _failure(each, error) from error
     seconds = time.perf_counter() - started
-    if ends is not None:
+    if checked is not None:
+        ends, recomputed = checked
         try:
             ends.check(context.aten)
-            verify(context.aten)
+            verify(context.aten, recomputed=recomputed)
         except VerificationError as error:
             raise _failed(
                 each, "left a graph that does not verify: " + error.message, error.where
