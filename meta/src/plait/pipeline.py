@@ -42,6 +42,7 @@ from plait.options import CompileOptions
 from plait.passes import before_grad, check_outputs, run_all, without_before_grad
 from plait.record import CompiledGraph, HostCode, Outcome, Runner
 from plait.reduction_splits import TimedSplit, goals_of, may_time_splits, timed_splits
+from plait.repeating import Repeated
 from plait.replay import at_user_lines, protect
 from plait.sizes_at_hand import sizes_at_hand
 from plait.stages import Stages
@@ -154,6 +155,8 @@ def _compiled(
         stages.failures(),
         at_user_lines(captured),
     )
+    if whole and users is None and fx_passes.is_direct(aten, recording=False):
+        setattr(run, "repeated", Repeated(program))  # noqa: B010  # for mypy
     run = _compared(fx_passes.note_reads(run, aten), captured, recorded, stages, options)
     if options.never_slower and not options.verify and not has_open_sizes(aten.example_inputs):
         from plait.racing import raced

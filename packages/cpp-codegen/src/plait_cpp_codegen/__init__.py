@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from plait_cpp_codegen.device_graphs import DeviceGraphs
     from plait_cpp_codegen.device_host import DeviceCode, DeviceKernel
     from plait_cpp_codegen.kernels.product_facts import MatrixProduct, product_of
+    from plait_cpp_codegen.repeating import HandedOn, Rows, repeat
     from plait_cpp_codegen.tuning import Tuned, fastest, times_in_turns, timing_key
 else:  # code generation comes late in a compile, and after `prepare`
     __getattr__ = late_exports(
@@ -43,6 +44,7 @@ else:  # code generation comes late in a compile, and after `prepare`
             "plait_cpp_codegen.device_graphs": ("DeviceGraphs",),
             "plait_cpp_codegen.device_host": ("DeviceCode", "DeviceKernel"),
             "plait_cpp_codegen.kernels.product_facts": ("MatrixProduct", "product_of"),
+            "plait_cpp_codegen.repeating": ("HandedOn", "Rows", "repeat"),
             "plait_cpp_codegen.tuning": ("Tuned", "fastest", "times_in_turns", "timing_key"),
         },
     )
@@ -56,7 +58,9 @@ __all__ = [
     "DeviceHost",
     "DeviceKernel",
     "Executable",
+    "HandedOn",
     "MatrixProduct",
+    "Rows",
     "Toolchain",
     "Tuned",
     "UnsupportedProgramError",
@@ -76,6 +80,7 @@ __all__ = [
     "product_of",
     "render",
     "render_device_host",
+    "repeat",
     "times_in_turns",
     "timing_key",
 ]

@@ -25,8 +25,8 @@ from plait_utils.forks import new_lock
 _NAME = "plait_native_runtime"
 _COMMON = "abi.h", "python.h", "allocator.h", "external.h"
 _PARTS = {
-    False: (*_COMMON, "no_gpu.h", "run.h", "runtime.cpp"),
-    True: (*_COMMON, "gpu.h", "run.h", "graphs.h", "replay.h", "runtime.cpp"),
+    False: (*_COMMON, "no_gpu.h", "run.h", "repeat.h", "runtime.cpp"),
+    True: (*_COMMON, "gpu.h", "run.h", "repeat.h", "graphs.h", "replay.h", "runtime.cpp"),
 }
 """Of the runtime for programs of CPUs, which nobody is to wait for, and of that for GPUs."""
 _DRIVER = "libcuda.so.1"
@@ -68,6 +68,11 @@ class Runtime(Protocol):
         each of its kernels, and what runs it on inputs that do not begin at 16 bytes; and, where it
         is to be recorded, its `DeviceGraphs` and a byte for each input and output that says what
         uses it."""
+        ...
+
+    def repeat(self, program: Callable[..., object], plan: bytes, /) -> int:
+        """Run a program again and again, as `repeating.Repetition.plan` says; how many runs it was,
+        or -1 where one failed."""
         ...
 
     def set_cache_limit(self, nbytes: int, /) -> None: ...
@@ -140,6 +145,11 @@ def load_runtime(toolchain: Toolchain, cache: DiskCache, *, gpu: bool = False) -
             _set_up(runtime)
             _loaded[key] = runtime
         return _loaded[key]
+
+
+def loaded_runtimes() -> tuple[Runtime, ...]:
+    """Those of this process."""
+    return tuple(_loaded.values())
 
 
 def _load(path: Path) -> Runtime:

@@ -40,11 +40,14 @@ Rebuild: TypeAlias = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], 
 Taken: TypeAlias = Sequence[tuple[int, object]]
 
 
-def is_direct(graph: AtenGraph) -> bool:
-    """Whether the program's arguments and outputs are exactly the graph's, with nothing around."""
+def is_direct(graph: AtenGraph, *, recording: bool = True) -> bool:
+    """Whether the program's arguments and outputs are exactly the graph's, with nothing around.
+
+    ``recording``: also in calls during which autograd may record.
+    """
     return (
         not graph.mutations
-        and not graph.differentiates
+        and not (graph.differentiates and recording)
         and not graph.metadata_mutations
         and not graph.counted
         and graph.output_spec is None

@@ -14,6 +14,9 @@ from plait_utils.forks import new_lock
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 """What makes a function of a graph, given inputs like those that it will be called with."""
 
+Repeat = Callable[..., Sequence[torch.Tensor] | None]
+"""What such a function may have as its attribute `repeated`: see `Run.repeated`."""
+
 
 class Compiling:
     """Who compiles the bodies of an operator, and of those for its gradients; nobody at first."""

@@ -70,7 +70,8 @@ class Scan(Operation):
         carry: Sequence[torch.Tensor] = inputs[:first]
         same = self.step.laid_out(inputs[self._first_same :], last)
         tables = [self._rows(table, place) for place, table in enumerate(inputs[first:last], first)]
-        length = len(tables[0])
+        rows = [table.unbind(0) for table in tables]
+        length = len(rows[0])
         places = range(length - 1, -1, -1) if self.reverse else range(length)
         stacks: list[tuple[torch.Tensor, ...]] = []
         whole: list[torch.Tensor] = []
@@ -80,15 +81,20 @@ class Scan(Operation):
         kept_rows = [each.unbind(0) for each in kept]
         stays = self.step.hands_on >= first
         call: Callable[..., Sequence[torch.Tensor]] | None = None
-        for place in places:
+        for number, place in enumerate(places):
             if call is None or not stays:
                 carry = self.step.laid_out(carry)
+            if number == 1 and self.draws is Draws.NONE:
+                rest = run.repeated(self.step, places[1:], carry, tables, same, whole, kept)
+                if rest is not None:
+                    carry = rest
+                    break
             handed = [*carry, state_now()] if self.draws is Draws.KEPT else carry
             for table, each in zip(kept_rows, handed, strict=False):
                 table[place].copy_(each)
             if states:
                 draw_from(states[place])
-            given = [*carry, *[table[place] for table in tables], *same]
+            given = [*carry, *[each[place] for each in rows], *same]
             call = call or run.of(self.step, given)
             found = call(*given)
             carry, results = found[:first], found[first:]
@@ -99,17 +105,16 @@ class Scan(Operation):
                 table[place].copy_(each)
         return [*carry, *whole, *kept]
 
-    def _rows(self, table: torch.Tensor, place: int) -> tuple[torch.Tensor, ...]:
-        """The rows of a tensor, as they lie in memory where the step expects them."""
+    def _rows(self, table: torch.Tensor, place: int) -> torch.Tensor:
+        """A tensor of rows that lie in memory as the step expects them."""
         expected = self.step.inputs[place]
-        found = table.unbind(0)
         if expected._has_symbolic_sizes_strides:
-            return found if found[0].is_contiguous() else table.contiguous().unbind(0)
-        if found[0].stride() == expected.stride():
-            return found
+            return table if table[0].is_contiguous() else table.contiguous()
+        if table.stride()[1:] == expected.stride():
+            return table
         strides = (expected.numel(), *expected.stride())
         copy = torch.empty_strided(table.shape, strides, dtype=table.dtype, device=table.device)
-        return copy.copy_(table).unbind(0)
+        return copy.copy_(table)
 
     def fake(self, *inputs: Any) -> Sequence[torch.Tensor]:
         first, last = self.carried, self.carried + self.rows

@@ -19,7 +19,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
 
-from plait_bytecode_tracer.control.bodies import Body, Compiling, is_differentiable
+from plait_bytecode_tracer.control.bodies import Body, Compiling, Repeat, is_differentiable
 from plait_bytecode_tracer.control.surroundings import Autocast, with_autograd
 from plait_utils.forks import new_lock
 
@@ -161,6 +161,34 @@ class Run:
             return found
 
         return call
+
+    def repeated(
+        self,
+        body: Body,
+        places: range,
+        carried: Sequence[torch.Tensor],
+        tables: Sequence[torch.Tensor],
+        same: Sequence[Any],
+        whole: Sequence[torch.Tensor],
+        kept: Sequence[torch.Tensor],
+    ) -> Sequence[torch.Tensor] | None:
+        """Run a body that was called before for one row after the other, without Python in between.
+
+        Args:
+            body: takes what is carried, a row of each table and what is the same in all steps.
+            places: those of the rows.
+            carried: what the first step is handed.
+            tables: of rows that it takes.
+            same: the rest.
+            whole: takes a row of each further result.
+            kept: takes what each step is handed; or nothing.
+
+        Returns:
+            What the last step hands on; None where whoever has compiled the body cannot run it
+            so. Rows of `whole` and `kept` are undefined then.
+        """
+        repeat: Repeat | None = getattr(body.compiled(self._compiling, ()), "repeated", None)
+        return None if repeat is None else repeat(places, carried, tables, same, whole, kept)
 
 
 def _without_history(value: Any) -> Any:

@@ -37,6 +37,14 @@ DLDevice place_of(const TensorSpec& spec) { return spec.device ? DLDevice{2, spe
 bool is_there(const DLDevice& device, const TensorSpec& spec) {
   return spec.device ? device.type == 2 && device.id == spec.device - 1 : device.type == 1;
 }
+bool matches(const DLTensor& t, const TensorSpec& spec) {
+  if (!is_there(t.device, spec) || t.dtype.code != spec.code || t.dtype.bits != spec.bits || t.ndim != spec.rank) return false;
+  bool empty = false;
+  for (int i = 0; i < spec.rank; ++i) { if (t.shape[i] != spec.sizes[i]) return false; empty |= spec.sizes[i] == 0; }
+  if (!empty && t.strides)
+    for (int i = 0; i < spec.rank; ++i) if (spec.sizes[i] > 1 && t.strides[i] != spec.strides[i]) return false;
+  return true;
+}
 // Kernels of GPUs read 16 bytes at a time; torch's allocator gives no memory that begins elsewhere.
 bool is_aligned(const void* data, const TensorSpec& spec) { return !spec.device || !((uintptr_t)data & 15); }
 
@@ -65,6 +73,7 @@ void* make_tensor(void* data, const TensorSpec* spec) {
   return create_tensor(data, spec->rank, spec->sizes, spec->strides, 0, spec->scalar_type, type_of(*spec), index_of(*spec), &tensor) ? nullptr : tensor;
 }
 void drop_tensor(void* tensor) { if (tensor) delete_tensor_object(tensor); }
+void discard(const Output& output) { if (output.tensor) delete_tensor_object(output.tensor); else release(output.block); }
 // On a GPU torch asks the driver for each tensor over given memory where that is, which takes as long as a launch. A kept
 // tensor is that of the thread that has taken it.
 void* kept_tensor(void* data, const TensorSpec* spec, void** kept) {

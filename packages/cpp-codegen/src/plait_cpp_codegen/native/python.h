@@ -17,6 +17,7 @@ struct PyModuleDef {
 };
 PyObject* PyModule_Create2(PyModuleDef*, int);
 PyObject* PyCFunction_NewEx(PyMethodDef*, PyObject*, PyObject*);
+PyObject* PyCFunction_GetSelf(PyObject*);
 PyObject* PyCapsule_New(void*, const char*, void (*)(PyObject*));
 int PyBytes_AsStringAndSize(PyObject*, char**, Py_ssize_t*);
 void* PyCapsule_GetPointer(PyObject*, const char*);
@@ -41,6 +42,7 @@ void PyErr_Fetch(PyObject**, PyObject**, PyObject**);
 void PyErr_Restore(PyObject*, PyObject*, PyObject*);
 void PyErr_NormalizeException(PyObject**, PyObject**, PyObject**);
 void PyErr_Clear();
+int PyErr_ExceptionMatches(PyObject*);
 int PyObject_SetAttrString(PyObject*, const char*, PyObject*);
 void Py_DecRef(PyObject*);
 void Py_IncRef(PyObject*);
@@ -48,7 +50,7 @@ void* PyEval_SaveThread();
 void PyEval_RestoreThread(void*);
 int PyGILState_Ensure();
 void PyGILState_Release(int);
-extern PyObject *PyExc_RuntimeError, *PyExc_IndexError, *PyExc_TypeError, *PyExc_ImportError, *PyExc_ValueError;
+extern PyObject *PyExc_Exception, *PyExc_RuntimeError, *PyExc_IndexError, *PyExc_TypeError, *PyExc_ImportError, *PyExc_ValueError;
 extern PyObject _Py_NoneStruct, PyFloat_Type;
 
 struct DLDevice { int32_t type; int32_t id; };

@@ -1,12 +1,4 @@
 // Loads compiled programs and calls them from Python.
-bool matches(const DLTensor& t, const TensorSpec& spec) {
-  if (!is_there(t.device, spec) || t.dtype.code != spec.code || t.dtype.bits != spec.bits || t.ndim != spec.rank) return false;
-  bool empty = false;
-  for (int i = 0; i < spec.rank; ++i) { if (t.shape[i] != spec.sizes[i]) return false; empty |= spec.sizes[i] == 0; }
-  if (!empty && t.strides)
-    for (int i = 0; i < spec.rank; ++i) if (spec.sizes[i] > 1 && t.strides[i] != spec.strides[i]) return false;
-  return true;
-}
 int64_t stride_of(const DLTensor& t, int dim) {
   if (t.strides) return t.strides[dim];
   int64_t step = 1;
@@ -18,7 +10,6 @@ bool is_number(PyObject* given, const TensorSpec& spec) {
   return given->type == (void*)&PyFloat_Type && !spec.device && spec.rank == 0 && spec.code == 2 && spec.bits == 64;
 }
 struct OutputManaged { DLManaged managed; Output output; int64_t numbers[]; };
-void discard(const Output& output) { if (output.tensor) delete_tensor_object(output.tensor); else release(output.block); }
 void delete_output(DLManaged* managed) {
   discard(((OutputManaged*)managed->context)->output);
   free(managed->context);
@@ -231,6 +222,7 @@ PyObject* trim_cache(PyObject*, PyObject* const*, Py_ssize_t) { return PyLong_Fr
 PyMethodDef methods[] = {
   {"set_up", (PyCFunction)(void*)set_up, 0x80, "Connects the runtime to torch."},
   {"load_program", (PyCFunction)(void*)load_program, 0x80, "A callable of a compiled program's file."},
+  {"repeat", (PyCFunction)(void*)repeat_program, 0x80, "Runs a program for one row after the other; how many times, or -1."},
   {"set_cache_limit", (PyCFunction)(void*)set_cache_limit, 0x80, "Bounds the memory kept for reuse, in bytes."},
   {"new_stream", (PyCFunction)(void*)new_stream, 0x80, "A stream of the GPU that is current, as a number."},
   {"trim_cache", (PyCFunction)(void*)trim_cache, 0x80, "Gives back memory kept for reuse; returns the bytes."},
