@@ -363,3 +363,35 @@ def test_what_fails_in_a_later_part_has_changed_what_eager_has():
             assert outcomes[1][1] == outcomes[0][1]
         else:
             torch.testing.assert_close(outcomes[1][1], outcomes[0][1])
+
+
+OF_COUNTS = {
+    "a quotient": lambda x, n: x * (1 - 1 / n),
+    "a divisor": lambda x, n: x.sum() / n,
+    "a float": lambda x, n: x * float(n),
+    "the less": lambda x, n: x * min(1.0, n / 5),
+    "a weight": lambda x, n: x.lerp(x * x, 1 / n),
+    "a slope": lambda x, n: torch.nn.functional.leaky_relu(x - 0.5, 1 / n),
+    "a tensor": lambda x, n: x * torch.tensor(1 / n),
+    "a size and it": lambda x, n: x * (x.shape[0] / n),
+}
+
+
+@pytest.mark.parametrize("name", OF_COUNTS)
+def test_quotients_of_a_count_go_to_a_backward(name):
+    calls = {"plain": 0, "compiled": 0}
+
+    def program(x, kind):
+        calls[kind] += 1
+        return OF_COUNTS[name](x * 1, calls[kind])
+
+    compiled = plait.compile(program)
+    for _ in range(5):
+        found = []
+        for run, kind in ((program, "plain"), (compiled, "compiled")):
+            x = torch.tensor([0.3, 0.6, 0.9], requires_grad=True)
+            result = run(x, kind)
+            found.append((result, *torch.autograd.grad(result.square().sum(), x)))
+        torch.testing.assert_close(*found)
+    report = plait.report(compiled)
+    assert {graph.outcome for graph in report.graphs} == {"compiled"}

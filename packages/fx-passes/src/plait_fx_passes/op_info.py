@@ -106,7 +106,11 @@ def raises_for_data(node: fx.Node) -> bool:
     target = node.target
     if not isinstance(target, OpOverload):
         return False
-    return may_raise_for_data(target._schema.name, divides_integers=_divides_integers(node))
+    return may_raise_for_data(
+        target._schema.name,
+        divides_integers=_divides_integers(node),
+        checks_errors=node.kwargs.get("check_errors") is True,
+    )
 
 
 def _divides_integers(node: fx.Node) -> bool:

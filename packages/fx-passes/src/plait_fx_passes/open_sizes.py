@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_map_only
 
 from plait_fx_passes.aten_graph import AtenGraph
 from plait_fx_passes.errors import AtenTraceError
+from plait_fx_passes.record.numbers import NumberNode
 from plait_utils.forks import new_lock
 
 T = TypeVar("T")
@@ -121,7 +122,7 @@ def dimensions(values: Sequence[object]) -> dict[Any, tuple[int, int]]:
     return found
 
 
-def expression_of(size: torch.SymInt) -> Any:
+def expression_of(size: torch.SymInt | torch.SymFloat) -> Any:
     """What a size was recorded as, whatever its environment has learned of its symbols since."""
     expression = size.node._expr
     fixed = getattr(size.node.shape_env, "fixed", None)
@@ -174,14 +175,17 @@ def telling_sizes(graph: fx.Graph) -> set[fx.Node]:
 
 
 def _symbols_of(node: fx.Node) -> dict[Any, None]:
-    """The symbols that a node is computed with, in order."""
+    """The symbols that a node is computed with, in order. A float may be a formula of sizes; one
+    that a node gives is none."""
     found: dict[Any, None] = {}
     for value in _leaves([list(node.args), list(node.kwargs.values()), node.meta.get("val")]):
         numbers: Sequence[object] = (value,)
         if isinstance(value, torch.Tensor):
             numbers = (*value.shape, *value.stride()) if value.layout is torch.strided else ()
         for size in numbers:
-            if isinstance(size, torch.SymInt):
+            if isinstance(size, torch.SymInt) or (
+                isinstance(size, torch.SymFloat) and not isinstance(size.node, NumberNode)
+            ):
                 found |= dict.fromkeys(sorted(expression_of(size).free_symbols, key=str))
     return found
 
@@ -293,13 +297,17 @@ class AtSizes:
     def _made(self, sizes: tuple[int, ...]) -> fx.GraphModule:
         values = dict(zip(self._symbols, sizes, strict=True))
 
-        def number(size: torch.SymInt) -> int:
-            return int(expression_of(size).xreplace(values))
+        def number(size: torch.SymInt | torch.SymFloat) -> object:
+            if isinstance(size.node, NumberNode):
+                return size
+            kind = int if isinstance(size, torch.SymInt) else float
+            return kind(expression_of(size).xreplace(values))
 
         module = self._graph.module()
+        numbers = torch.SymInt, torch.SymFloat
         for node in module.graph.nodes:
-            node.args = tree_map_only(torch.SymInt, number, node.args)
-            node.kwargs = tree_map_only(torch.SymInt, number, node.kwargs)
+            node.args = tree_map_only(numbers, number, node.args)
+            node.kwargs = tree_map_only(numbers, number, node.kwargs)
         module.recompile()
         return module
 

@@ -134,7 +134,8 @@ def raises(definition: Definition) -> bool:
     body = definition.body
     if isinstance(body, ExternCall):
         integers = not any(buffer.dtype.is_float for buffer in definition.buffers)
-        return may_raise_for_data(body.op, divides_integers=integers)
+        asked = body.args[-1:] == (True,)
+        return may_raise_for_data(body.op, divides_integers=integers, checks_errors=asked)
     if isinstance(body, Pointwise | Reduction | Scan | Sort):
         return _may_raise(body.value)
     return isinstance(body, Scatter) and any(map(_may_raise, body.roots))

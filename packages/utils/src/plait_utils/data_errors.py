@@ -22,10 +22,21 @@ _ALWAYS = frozenset(
         *("bincount", "repeat_interleave", "histc", "binary_cross_entropy"),
         *("segment_reduce", "multinomial"),
         # Matrices.
-        *("cholesky", "cholesky_inverse", "linalg_eig", "_linalg_eigh", "_linalg_eigvals"),
-        *("_linalg_svd", "linalg_lstsq", "lu_unpack"),
+        *("cholesky", "cholesky_inverse", "linalg_cholesky", "linalg_eig", "_linalg_eigh"),
+        *("_linalg_eigvals", "linalg_eigvals", "_linalg_svd", "linalg_lstsq", "lu_unpack"),
+        *("inverse", "linalg_inv", "linalg_solve", "linalg_lu_factor", "linalg_ldl_factor"),
+        *("linalg_lu", "linalg_pinv", "linalg_matrix_power", "linalg_tensorinv"),
+        # Places, which are checked to be some.
+        *("searchsorted",),
     }
 )
+_WHERE_ASKED = frozenset(
+    {
+        *("linalg_cholesky_ex", "linalg_inv_ex", "_linalg_solve_ex", "linalg_lu_factor_ex"),
+        "linalg_ldl_factor_ex",
+    }
+)
+"""Those that raise where their last argument, `check_errors`, says so."""
 _OF_INTEGERS = frozenset({"div", "floor_divide", "remainder", "fmod"})
 """Divisions, which raise where an integer is divided by 0."""
 
@@ -47,14 +58,20 @@ def is_foreign(operator: str) -> bool:
     return operator.partition("::")[0] not in _OF_TORCH | _OURS
 
 
-def may_raise_for_data(operator: str, *, divides_integers: bool = False) -> bool:
+def may_raise_for_data(
+    operator: str, *, divides_integers: bool = False, checks_errors: bool = False
+) -> bool:
     """Whether an operator may raise for what its operands hold, or do what nobody knows.
 
     Args:
         operator: as in its schema, such as `aten::index`.
         divides_integers: whether it divides such, if it divides, by what may be 0.
+        checks_errors: whether it is asked to raise, if it only raises where it is asked to.
     """
     namespace, _, name = operator.partition("::")
     if namespace == "aten":
-        return name in _ALWAYS or (divides_integers and name in _OF_INTEGERS)
+        asked = (divides_integers and name in _OF_INTEGERS) or (
+            checks_errors and name in _WHERE_ASKED
+        )
+        return name in _ALWAYS or asked
     return is_foreign(operator)

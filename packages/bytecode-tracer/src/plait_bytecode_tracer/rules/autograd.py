@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import fx
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.failing import mark_body, require_undone
@@ -21,6 +22,7 @@ from plait_bytecode_tracer.rules.function_backwards import (
     has_changed_objects,
     trace_backward,
 )
+from plait_bytecode_tracer.rules.function_surroundings import has_surroundings
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.bodies import result_of
@@ -29,7 +31,7 @@ from plait_bytecode_tracer.tensors.patches import refuse_modes
 from plait_bytecode_tracer.tensors.reach import reach_of
 from plait_bytecode_tracer.tensors.replayed import ReplayedFunction, launches_kernels
 from plait_bytecode_tracer.tensors.scopes import Scope
-from plait_bytecode_tracer.tensors.stand_ins import FunctionCall, StandIn
+from plait_bytecode_tracer.tensors.stand_ins import Formula, FunctionCall, StandIn
 from plait_bytecode_tracer.tensors.transforms import AutogradFunction, tensors_in
 from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.variables import (
@@ -99,10 +101,12 @@ def _as_results(frame: Frame, result: Variable, given: list[TensorVariable]) -> 
 def _recorded(
     frame: Frame, cls: type, args: list[Variable], kwargs: dict[str, Variable]
 ) -> Variable:
-    """A call of the function itself; its forward is traced to know what it returns, and read.
+    """A call of the function itself; its forward and its backward are traced to know what they
+    return, and read, which is guarded.
 
-    It runs as it is in each call, so that it must find the world as the program would show
-    it, and leave it unchanged.
+    It runs as it is, once, when the graph is recorded: so it must find the world as the program
+    would show it, and leave it unchanged. What else it computes with than its arguments may be
+    another tensor or number in each call; then its call is that of the graphs of both.
     """
     state = frame.state
     refuse_modes(state, f"{cls.__name__}.apply")
@@ -119,17 +123,46 @@ def _recorded(
     )
     if changes or "dirty_tensors" in call.context.attributes:
         raise TraceBreakError("GB0002", f"{cls.__name__}.apply, which changes what it is given")
-    if launches_kernels(call.scope.graph) or mentions_kernels(backward_of(cls)):
-        return _replayed(frame, call)
+    nodes = list(call.scope.graph.nodes)
+    formula = _learned_backward(frame, call)
+    has_kernels = launches_kernels(call.scope.graph) or mentions_kernels(backward_of(cls))
+    if has_kernels or _reads_others(call):
+        if formula is None:
+            text = (
+                f"{cls.__name__}.apply, whose backward is not known, and which reads other values"
+            )
+            raise TraceBreakError("GB0002", text)
+        return _replayed(frame, call, formula, nodes)
+    for node in reversed(list(call.scope.graph.nodes)[len(nodes) :]):
+        call.scope.graph.erase_node(node)  # of the backward
     if not all(isinstance(a, TensorVariable) or _is_plain(a) for a in (*args, *kwargs.values())):
         raise TraceBreakError("GB0009", f"an argument of {cls.__name__}.apply")
     return _call(state, call, kwargs)
 
 
-def _replayed(frame: Frame, call: FunctionCall) -> Variable:
-    """A call of the graphs of a function's forward and backward."""
-    nodes = list(call.scope.graph.nodes)
-    formula = backward_formula(frame, call)
+def _learned_backward(frame: Frame, call: FunctionCall) -> Formula | None:
+    """What the backward of a call computes; None where that cannot be traced, and its code says
+    that it works with nothing but what it is given. Raises TraceBreakError elsewhere."""
+    before = frame.state.effects()
+    try:
+        return backward_formula(frame, call)
+    except TraceBreakError:
+        if frame.state.effects() != before or has_surroundings(backward_of(call.cls)):
+            raise
+        return None
+
+
+def _reads_others(call: FunctionCall) -> bool:
+    """Whether a function computes with values of the program's that are no arguments of it."""
+    scope = call.scope
+    given = {scope.local(a.node) for a in call.args if isinstance(a, TensorVariable)}
+    return not given.issuperset(scope.free.values())
+
+
+def _replayed(
+    frame: Frame, call: FunctionCall, formula: Formula, nodes: Sequence[fx.Node]
+) -> Variable:
+    """A call of the graphs of a function's forward, which has these nodes, and backward."""
     module = ReplayedFunction(call, formula, nodes)
     tensors = [a.fake for a in call.args if isinstance(a, TensorVariable)]
     return _emit(frame.state, call, module, module.outer, {}, tensors)

@@ -110,7 +110,13 @@ def _scratch_backward(
         guard_class(frame, call.cls, "backward")
         guard_class(frame, call.cls, "vjp")
         function = backward_of(call.cls)
+        held = dict(context.attributes)
         result = frame.call(constant(function), [context, *gradients], {})
+        if context.attributes.keys() != held.keys() or any(
+            context.attributes[name] is not value for name, value in held.items()
+        ):
+            text = f"the backward of {call.cls.__name__}, which changes its context"
+            raise TraceBreakError("GB0002", text)
         if state.mutates_tensors or state.grad_enabled is not create_graph:
             text = f"the backward of {call.cls.__name__}, which changes tensors in place"
             raise TraceBreakError("GB0002", text)

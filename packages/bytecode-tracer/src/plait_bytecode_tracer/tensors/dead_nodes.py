@@ -1,8 +1,9 @@
 """Nodes of a graph that nothing needs, and that a program cannot tell are gone.
 
 Operators fail for reasons that fake tensors do not know: an index out of range, a matrix that
-is singular, a dtype for which there is no kernel. A program that throws such a result away
-fails all the same. So only operations go that cannot fail for what they are given.
+is singular, a size that depends on data, a dtype for which there is no kernel. A program that
+throws such a result away fails all the same. So only operations go that cannot fail for what they
+are given.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Any
 
 import torch
 from torch import fx
+
+from plait_utils.data_sizes import data_symbols
 
 _READS = ("size", "item", "tolist")
 _POINTWISE = (
@@ -67,7 +70,10 @@ def _is_silent(node: fx.Node) -> bool:
         return False
     if "out" in node.kwargs or node.kwargs.get("inplace"):
         return False
-    return all(_is_common(value) for value in (*given, node.meta.get("val")))
+    made = node.meta.get("val")
+    if isinstance(made, torch.Tensor | tuple | list) and any(map(data_symbols, (*given, made))):
+        return False
+    return all(_is_common(value) for value in (*given, made))
 
 
 def _is_common(value: Any) -> bool:
