@@ -6,6 +6,7 @@ import gc
 import time
 import weakref
 
+import pytest
 import torch
 from tracer_oracle import compiled
 
@@ -173,3 +174,39 @@ def test_tables_of_torchs_own_compiler_hear_nothing_that_matters():
         table[box[0]] = 1
         assert torch.equal(run(X, box), X + 2)
         assert codes(run) == (expected if expected is not None else {"GB0014"})
+
+
+def passed_on(x, given):
+    return x * 2, given
+
+
+def closed_over(x, given):
+    return x * 2, lambda: given
+
+
+def kept_in_a_dict(x, given):
+    return x * 2, {"given": given}
+
+
+def bound_to_an_object(x, given):
+    return x * 2, Thing(given)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [passed_on, closed_over, kept_in_a_dict, bound_to_an_object],
+    ids=lambda p: p.__name__,
+)
+@pytest.mark.parametrize(
+    "make", [lambda: Thing(1), lambda: torch.ones(5)], ids=["object", "tensor"]
+)
+def test_arguments_that_are_part_of_a_result_end_with_it(program, make):
+    run = compiled(program)
+    for _ in range(2):
+        given = make()
+        reference = weakref.ref(given)
+        result = run(X, given)
+        assert reference() is given
+        del given, result
+        gc.collect()
+        assert reference() is None

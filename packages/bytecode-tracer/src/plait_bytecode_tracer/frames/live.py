@@ -47,5 +47,6 @@ class LiveFrames:
             if frame is not None:
                 for held in (frame.locals, frame.stack, frame.cells, frame.handled):
                     held.clear()
+                frame.result = None
         for table in (self.made, self.running, self.waiting, self.coroutines, self.leaving):
             table.clear()

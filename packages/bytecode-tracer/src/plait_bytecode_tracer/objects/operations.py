@@ -18,6 +18,7 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.objects.expectations import checked_truth
 from plait_bytecode_tracer.objects.folding import fold, has_tensor
+from plait_bytecode_tracer.objects.formatting import percent
 from plait_bytecode_tracer.objects.objects import special_method
 from plait_bytecode_tracer.objects.standins import fails_for_real
 from plait_bytecode_tracer.objects.statics import is_python, static_attribute
@@ -69,6 +70,8 @@ def apply(frame: Frame, function: Callable[..., Any], args: list[Variable]) -> V
             return intercepted
         if isinstance(args[0], Known) and type(args[0].value).__module__ == "numpy":
             raise TraceBreakError("GB0009", "an operator of a NumPy scalar and a tensor")
+        if function in _REMAINDERS and isinstance(args[0], Known) and type(args[0].value) is str:
+            return percent(frame, args[0].value, args[1])
         from plait_bytecode_tracer.objects.mixed_operators import by_object
 
         answered = by_object(frame, function, args)
@@ -102,6 +105,7 @@ def apply(frame: Frame, function: Callable[..., Any], args: list[Variable]) -> V
 
 
 _JOINS = (operator.add, operator.iadd)
+_REMAINDERS = (operator.mod, operator.imod)
 
 
 def _same_ids(frame: Frame, one: IdVariable, other: Variable) -> bool:
