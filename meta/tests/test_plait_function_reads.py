@@ -99,10 +99,10 @@ def gradient(run, x, again=False):
 @pytest.fixture
 def world():
     global SCALE
+    SEEN.clear()
     yield
     SCALE, HELD["scale"], WEIGHTS[0] = 1.0, 1.0, torch.ones(3)
     Reading.scale = ReadingForward.scale = 1.0
-    SEEN.clear()
 
 
 def change(number):
@@ -183,3 +183,48 @@ def test_functions_that_read_nothing_are_part_of_the_graph(function):
     run = plait.compile(program)
     torch.testing.assert_close(gradient(run, torch.ones(3)), gradient(program, torch.ones(3)))
     assert bool(plait.report(run).breaks) is (function is Noting)
+
+
+@torch.library.custom_op("plait_tests::reading", mutates_args=())
+def reading(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@torch.library.custom_op("plait_tests::by_constants", mutates_args=())
+def by_constants(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def keep(ctx, inputs, output):
+    ctx.save_for_backward(*inputs)
+    ctx.scale = 2
+
+
+def by_what_is_held(ctx, given):
+    SEEN.append(given)
+    return given * HELD["scale"]
+
+
+def by_what_was_kept(ctx, given):
+    return given * ctx.scale * SCALE * torch.ones_like(ctx.saved_tensors[0])
+
+
+for operator, backward in ((reading, by_what_is_held), (by_constants, by_what_was_kept)):
+    operator.register_fake(torch.empty_like)
+    operator.register_autograd(backward, setup_context=keep)
+
+
+@pytest.mark.usefixtures("world")
+def test_backwards_of_operators_see_what_is_held_in_each_call():
+    run = plait.compile(lambda x: reading(x * 2) + 1)
+    for number in range(1, 4):
+        HELD["scale"] = float(number)
+        _, given = gradient(run, torch.ones(3))
+        assert given.tolist() == [2.0 * number] * 3
+        assert len(SEEN) == number
+
+
+def test_operators_whose_backward_computes_are_part_of_the_graph():
+    run = plait.compile(lambda x: by_constants(x * 2) + 1)
+    assert gradient(run, torch.ones(3))[1].tolist() == [4.0] * 3
+    assert not plait.report(run).breaks

@@ -32,6 +32,7 @@ from plait_bytecode_tracer.shapes.unbacked import require_checked, require_check
 from plait_bytecode_tracer.shapes.uses import check_result, check_use
 from plait_bytecode_tracer.tensors.ambient import outside_inference
 from plait_bytecode_tracer.tensors.dtypes import is_doubtful, require_kernel
+from plait_bytecode_tracer.tensors.function_surroundings import refuse_surroundings
 from plait_bytecode_tracer.tensors.in_place import require_possible, require_unhooked
 from plait_bytecode_tracer.tensors.patches import guard_code, require_own_operation
 from plait_bytecode_tracer.tensors.recurrent import call_of_one_step
@@ -98,6 +99,8 @@ def emit(
                 raise
             state.need_symbols()
         result = state.run(kind, target, fake_args, scaled or fake_kwargs)
+    if is_opaque(target):
+        refuse_surroundings(target, result)
     check_assumed(state, target)
     require_checked_result(state, target, result)
     if state.symbols is not None:

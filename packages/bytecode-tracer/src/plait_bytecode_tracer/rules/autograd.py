@@ -22,10 +22,10 @@ from plait_bytecode_tracer.rules.function_backwards import (
     has_changed_objects,
     trace_backward,
 )
-from plait_bytecode_tracer.rules.function_surroundings import has_surroundings
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.bodies import result_of
+from plait_bytecode_tracer.tensors.function_surroundings import has_surroundings
 from plait_bytecode_tracer.tensors.gradients import guard_leaves, guard_no_anomaly, leaf_of
 from plait_bytecode_tracer.tensors.patches import refuse_modes
 from plait_bytecode_tracer.tensors.reach import reach_of
