@@ -40,7 +40,8 @@ class Repeated:
             return Rows(table, places.start, places.step)
 
         last = [torch.empty_like(each) for each in carried]
-        results = [*(HandedOn(n, each) for n, each in enumerate(last)), *map(rows, whole)]
+        results: list[HandedOn | Rows] = [HandedOn(n, each) for n, each in enumerate(last)]
+        results += map(rows, whole)
         copies = [(n, rows(table)) for n, table in enumerate(kept)]
         inputs = [*carried, *map(rows, tables), *same]
         return last if repeat(self._program, len(places), inputs, results, copies) else None
