@@ -1,11 +1,13 @@
 """Objects whose class notes what is asked of them are asked what plain Python asks, and no more."""
 
+import functools
 import sys
 import types
 
 import pytest
 import torch
 from torch import nn
+from tracer_oracle import assert_same, compiled
 
 from plait_bytecode_tracer import compile
 
@@ -95,3 +97,78 @@ def test_layers_are_not_asked_for_their_class():
         asked = [*ASKED]
         assert torch.equal(found, layer(torch.ones(2)))
         assert not asked
+
+
+class AttributeDict(dict):
+    __getattr__ = dict.__getitem__
+    __setattr__ = dict.__setitem__
+    __delattr__ = dict.__delitem__
+
+
+class Configured(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.config = AttributeDict(scale=1, once=2)
+
+    def forward(self, x):
+        self.config.scale = self.config["scale"] + 1
+        self.config.last = x * self.config.scale
+        if "once" in self.config:
+            del self.config.once
+        return x * self.config.scale
+
+
+class Renaming:
+    def put(self, mark, name, value):
+        self.__dict__[mark + name] = value
+
+    __setattr__ = functools.partialmethod(put, "_")
+
+
+def writes_entries(x, held):
+    held.scale = held.scale + 1
+    setattr(held, "last", x * 2)
+    made = AttributeDict(other=1)
+    made.more = x
+    del made.other
+    return x * held["scale"], dict(made), vars(made)
+
+
+def deletes_entries(x, held):
+    try:
+        del held.scale
+    except KeyError as error:
+        return x, str(error)
+    return x, dict(held)
+
+
+def renames(x, held):
+    held.scale = x
+    return held._scale
+
+
+@pytest.mark.parametrize("function", [writes_entries, deletes_entries])
+def test_attributes_may_be_the_entries_of_a_dict(function):
+    made = compiled(function)
+    expected_held, actual_held = AttributeDict(scale=1), AttributeDict(scale=1)
+    for _ in range(3):
+        expected, actual = function(torch.ones(2), expected_held), made(torch.ones(2), actual_held)
+        assert_same(actual, expected)
+        assert_same(dict(actual_held), dict(expected_held))
+        assert not vars(actual_held)
+
+
+def test_modules_may_hold_attribute_dicts():
+    expected_layer, actual_layer = Configured(), Configured()
+    made = compile(actual_layer, lambda gm, inputs: gm.forward)
+    for _ in range(3):
+        assert_same(made(torch.ones(2)), expected_layer(torch.ones(2)))
+        assert_same(dict(actual_layer.config), dict(expected_layer.config))
+
+
+def test_a_hook_may_be_any_descriptor():
+    made = compiled(renames)
+    for _ in range(2):
+        held = Renaming()
+        assert_same(made(torch.ones(2), held), torch.ones(2))
+        assert list(vars(held)) == ["_scale"]
