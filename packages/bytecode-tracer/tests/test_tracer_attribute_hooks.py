@@ -1,5 +1,6 @@
 """Objects whose class notes what is asked of them are asked what plain Python asks, and no more."""
 
+import copy
 import functools
 import sys
 import types
@@ -7,7 +8,7 @@ import types
 import pytest
 import torch
 from torch import nn
-from tracer_oracle import assert_same, compiled
+from tracer_oracle import assert_same, compiled, outcome
 
 from plait_bytecode_tracer import compile
 
@@ -172,3 +173,69 @@ def test_a_hook_may_be_any_descriptor():
         held = Renaming()
         assert_same(made(torch.ones(2), held), torch.ones(2))
         assert list(vars(held)) == ["_scale"]
+
+
+class OwnTable(dict):
+    """A dict that holds its own attributes; a deep copy of it does not."""
+
+    def __init__(self, **items):
+        super().__init__(**items)
+        self.__dict__ = self
+
+
+def writes_attributes_and_entries(x, held):
+    held.scale = 7
+    y = x * held["scale"]
+    held["scale"] = 8
+    return y + held.scale, held.__dict__ is held
+
+
+def deletes_an_attribute(x, held):
+    held.more = x
+    del held.scale
+    return x, "scale" in held, hasattr(held, "scale"), [*held], [*vars(held)]
+
+
+def changes_by_methods(x, held):
+    held.update(scale=3, more=x)
+    held.setdefault("last", 4)
+    popped = held.pop("more")
+    held.__dict__["inner"] = 5
+    found = [getattr(held, name, None) for name in ("scale", "more", "last", "inner")]
+    return popped, found, len(held), held.get("inner")
+
+
+def clears(x, held):
+    held.clear()
+    return x, hasattr(held, "scale"), len(held)
+
+
+def copies(x, held):
+    held.scale = 5
+    other = copy.copy(held)
+    other.scale = 6
+    return x * held.scale, dict(other), vars(other)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [writes_attributes_and_entries, deletes_an_attribute, changes_by_methods, clears, copies],
+)
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_dict_may_hold_its_own_attributes(function, first):
+    made = compiled(function)
+    for call in range(4):
+        apart = call % 2 == first
+
+        def fresh(apart=apart):
+            return copy.deepcopy(OwnTable(scale=1)) if apart else OwnTable(scale=1)
+
+        expected_held, actual_held = fresh(), fresh()
+        for _ in range(2):
+            expected = outcome(function, (torch.ones(2), expected_held))
+            actual = outcome(made, (torch.ones(2), actual_held))
+            assert_same(actual["result"], expected["result"])
+            assert actual["error"] == expected["error"]
+            assert_same(dict(actual_held), dict(expected_held))
+            assert_same({**vars(actual_held)}, {**vars(expected_held)})
+            assert (vars(actual_held) is actual_held) is not apart
