@@ -119,7 +119,8 @@ def compiled_function_of(compiled: object) -> CompiledFunction | None:
     if isinstance(compiled, types.MethodType):
         return compiled_function_of(compiled.__func__)
     if isinstance(compiled, ObjectCall):
-        return compiled.compiled
+        latest: CompiledFunction = compiled.compiled
+        return latest
     found = getattr(type(compiled), "_plait_compiled", None)
     if found is not None and isinstance(compiled, torch.nn.Module):
         inner: CompiledFunction = found.__get__(compiled)
