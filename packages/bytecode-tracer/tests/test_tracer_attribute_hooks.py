@@ -1,5 +1,6 @@
 """Objects whose class notes what is asked of them are asked what plain Python asks, and no more."""
 
+import collections
 import copy
 import functools
 import sys
@@ -239,3 +240,39 @@ def test_a_dict_may_hold_its_own_attributes(function, first):
             assert_same(dict(actual_held), dict(expected_held))
             assert_same({**vars(actual_held)}, {**vars(expected_held)})
             assert (vars(actual_held) is actual_held) is not apart
+
+
+class Answering(collections.defaultdict):
+    def __missing__(self, key):
+        return f"no {key}"
+
+
+class FillingIn(collections.defaultdict):
+    def __missing__(self, key):
+        if key == "b":
+            return super().__missing__(key)
+        self[key] = 3
+        return 4
+
+
+class NotingSets(collections.defaultdict):
+    def __setitem__(self, key, value):
+        ASKED.append(key)
+        super().__setitem__(key, value)
+
+
+def reads_what_is_missing(x, held):
+    made = type(held)(int)
+    return x, [held["a"], held["b"], made["a"], made["b"]], dict(held), dict(made), "c" in held
+
+
+@pytest.mark.parametrize("kind", [collections.defaultdict, Answering, FillingIn, NotingSets])
+def test_what_a_defaultdict_lacks_is_asked_of_its_class(kind):
+    made = compiled(reads_what_is_missing)
+    expected_held, actual_held = kind(lambda: 5), kind(lambda: 5)
+    for _ in range(3):
+        seen = []
+        for function, held in ((reads_what_is_missing, expected_held), (made, actual_held)):
+            ASKED.clear()
+            seen.append([function(torch.ones(2), held), [*ASKED], dict(held)])
+        assert_same(seen[1], seen[0])

@@ -10,19 +10,14 @@ from typing import Any
 import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.exceptions.raising import (
-    PythonError,
-    exception_class,
-    fails,
-    fails_attribute,
-)
+from plait_bytecode_tracer.exceptions.raising import PythonError, fails, fails_attribute
 from plait_bytecode_tracer.frames.arity import refuse
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.making.building import change, make
 from plait_bytecode_tracer.making.made_classes import type_attribute
 from plait_bytecode_tracer.objects.class_methods import DESCRIPTORS, get_descriptor
 from plait_bytecode_tracer.objects.comparison import COMPARISONS
-from plait_bytecode_tracer.objects.containers import get_item, plain_value
+from plait_bytecode_tracer.objects.containers import plain_value, set_item
 from plait_bytecode_tracer.objects.folding import fold, fold_in, refuse_names
 from plait_bytecode_tracer.objects.instances import initialize
 from plait_bytecode_tracer.objects.iteration import iterate
@@ -37,6 +32,7 @@ from plait_bytecode_tracer.rules.registry import fits
 from plait_bytecode_tracer.twins.registry import TWINS
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.constants import is_constant, is_definition, is_fixed
+from plait_bytecode_tracer.values.keys import constant_key
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.plain import VALUE_BASES
 from plait_bytecode_tracer.values.variables import (
@@ -120,6 +116,8 @@ def call_descriptor(
         return _twin_method(frame, name, owner, storage, rest, kwargs)
     if isinstance(storage, DictVariable) and name in _OF_OWN_CLASS and cls is not dict:
         raise TraceBreakError("GB0002", f"{cls.__name__}.{name} of a class that inherits from it")
+    if isinstance(storage, DictVariable) and descriptor is _BY_FACTORY and len(rest) == 1:
+        return _by_factory(frame, owner, storage, rest[0])
     if storage is not None:
         if name == "__repr__" and isinstance(storage, SetVariable) and not rest:
             return constant(represent_set(frame, owner, storage))
@@ -330,11 +328,25 @@ _OBJECT: dict[str, Callable[..., Variable]] = {
 
 def _dict_item(frame: Frame, owner: Variable, storage: DictVariable, key: Variable) -> Variable:
     """`dict.__getitem__(owner, key)`, which asks the object's class for what is missing."""
-    try:
-        return get_item(frame, storage, key)
-    except PythonError as error:
-        missing = issubclass(exception_class(error.value), KeyError)
-        method = special_method(frame, owner, "__missing__") if missing else None
-        if method is None:
-            raise
+    held = storage.items.get(constant_key(frame, key))
+    if held is not None:
+        return held
+    method = special_method(frame, owner, "__missing__")
+    if method is None:
+        fails(KeyError, key)
+    if static_attribute(class_of(owner), "__missing__") is _BY_FACTORY:
+        return _by_factory(frame, owner, storage, key)
     return frame.call(method, [key], {})
+
+
+_BY_FACTORY = vars(collections.defaultdict)["__missing__"]
+
+
+def _by_factory(frame: Frame, owner: Variable, storage: DictVariable, key: Variable) -> Variable:
+    """`defaultdict.__missing__(owner, key)`, which sets the entry as the object's class says."""
+    factory = storage.factory
+    if factory is None or (isinstance(factory, Known) and factory.value is None):
+        fails(KeyError, key)
+    made = frame.call(factory, [], {})
+    set_item(frame, owner, key, made)
+    return made
