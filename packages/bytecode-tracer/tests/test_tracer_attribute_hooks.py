@@ -276,3 +276,153 @@ def test_what_a_defaultdict_lacks_is_asked_of_its_class(kind):
             ASKED.clear()
             seen.append([function(torch.ones(2), held), [*ASKED], dict(held)])
         assert_same(seen[1], seen[0])
+
+
+class OtherSet(set):
+    """A set that gives other elements than it stores."""
+
+    def __iter__(self):
+        ASKED.append("iter")
+        return iter([7, 1])
+
+    def __len__(self):
+        ASKED.append("len")
+        return 3
+
+    def __contains__(self, item):
+        ASKED.append("contains")
+        return True
+
+
+class OtherFrozenSet(frozenset):
+    def __iter__(self):
+        ASKED.append("iter")
+        return iter([7, 1])
+
+
+class UpperKeys(dict):
+    """A dict that gives other keys and values than it stores."""
+
+    def __iter__(self):
+        ASKED.append("iter")
+        return iter([key.upper() for key in dict.keys(self)])
+
+    def keys(self):
+        ASKED.append("keys")
+        return [*self]
+
+    def __getitem__(self, key):
+        ASKED.append(key)
+        return dict.__getitem__(self, key.lower()) * 10
+
+
+class Tenfold(dict):
+    def __getitem__(self, key):
+        ASKED.append(key)
+        return dict.__getitem__(self, key) * 10
+
+
+class NotingOrdered(collections.OrderedDict):
+    def __setitem__(self, key, value):
+        ASKED.append(key)
+        super().__setitem__(key, value)
+
+    def __getitem__(self, key):
+        ASKED.append(key)
+        return super().__getitem__(key)
+
+
+def new_sets(x, held):
+    target = {3}
+    target |= held
+    return x, set(held), frozenset(held), {*held, 4}, [*held], {1} | held, held | {5}, target
+
+
+def methods_of_sets(x, held):
+    plain = {1, 7, 9}
+    made = plain.union(held), plain - held, plain.difference(held), plain & held, plain ^ held
+    asked = {1, 2}.issuperset(held), {1}.issubset(held), {9}.isdisjoint(held), held == {1, 2}
+    plain.update(held)
+    return x, made, asked, plain, dict.fromkeys(held, 0), held.copy()
+
+
+def sets_with_views(x, held):
+    keys = {1: 0, 7: 0}.keys()
+    return x, keys & held, keys | held, keys - held, keys ^ held, held | keys, keys.isdisjoint(held)
+
+
+def new_dicts(x, held):
+    target = {"b": 1}
+    target |= held
+    made = dict(held), {**held}, dict(**held), collections.OrderedDict(held)
+    return x, made, target, {"c": 2} | held, held | {"d": 3}, held | held
+
+
+def methods_of_dicts(x, held):
+    ordered = collections.OrderedDict(b=1)
+    ordered.update(held)
+    ordered |= held
+    ordered = ordered | held
+    views = {"a": 1, "A": 2}.keys() & held, {"b": 1}.keys() | held
+    return x, ordered, views, collections.defaultdict(int, held), dict.copy(held), set(held)
+
+
+def changes_ordered(x, held):
+    made = type(held)(b=1)
+    made.update(c=2)
+    found = held.setdefault("a", 3), held.setdefault("d", 4), held.pop("d")
+    held.update({"e": 5})
+    return x, [*made.items()], found, [*held.items()]
+
+
+def changes_sets(x, held):
+    set.update(held, [4])
+    set.discard(held, 1)
+    return x
+
+
+def changes_dicts(x, held):
+    dict.__setitem__(held, "a", x)
+    held.update(b=x)
+    dict.pop(held, "b")
+    return x
+
+
+def stored(value):
+    """What a result holds, past what its class says."""
+    for kind in (set, frozenset):
+        if isinstance(value, kind):
+            return type(value).__name__, sorted(kind.__iter__(value))
+    if isinstance(value, dict):
+        return type(value).__name__, [(key, str(item)) for key, item in dict.items(value)]
+    return [*map(stored, value)] if isinstance(value, tuple) else str(value)
+
+
+SET_CLASSES = (OtherSet, OtherFrozenSet, set)
+DICT_CLASSES = (UpperKeys, Tenfold, dict)
+
+
+@pytest.mark.parametrize(
+    ("function", "kinds", "elements"),
+    [
+        *((function, SET_CLASSES, [1, 2]) for function in (new_sets, methods_of_sets)),
+        (sets_with_views, SET_CLASSES, [1, 2]),
+        (changes_sets, [OtherSet, set], [1, 2]),
+        *((function, DICT_CLASSES, {"a": 1}) for function in (new_dicts, methods_of_dicts)),
+        *((function, DICT_CLASSES, {}) for function in (new_dicts, methods_of_dicts)),
+        (changes_dicts, DICT_CLASSES, {"a": 1}),
+        (changes_ordered, [NotingOrdered, collections.OrderedDict], {"a": 1}),
+    ],
+)
+def test_containers_are_asked_only_where_python_asks(function, kinds, elements):
+    for kind in kinds:
+        made = compiled(function)
+        for _ in range(2):
+            seen = []
+            for called in (function, made):
+                held = kind(elements)
+                ASKED.clear()
+                result = called(torch.ones(2), held)
+                asked = [*ASKED]
+                seen.append((stored(result), stored(held), asked))
+            assert seen[1] == seen[0], kind

@@ -15,11 +15,12 @@ from plait_bytecode_tracer.frames.arity import refuse
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.making.building import change, make
 from plait_bytecode_tracer.making.made_classes import type_attribute
+from plait_bytecode_tracer.objects.binary import copied_dict, merged
 from plait_bytecode_tracer.objects.class_methods import DESCRIPTORS, get_descriptor
 from plait_bytecode_tracer.objects.comparison import COMPARISONS
 from plait_bytecode_tracer.objects.containers import plain_value, set_item
 from plait_bytecode_tracer.objects.folding import fold, fold_in, refuse_names
-from plait_bytecode_tracer.objects.instances import initialize
+from plait_bytecode_tracer.objects.instances import initialize, refuse_own_elements
 from plait_bytecode_tracer.objects.iteration import iterate
 from plait_bytecode_tracer.objects.methods import call_method_variable
 from plait_bytecode_tracer.objects.objects import generic_attribute, special_method, storage_of
@@ -54,6 +55,8 @@ _PAST_ORDER = frozenset(
     {"__setitem__", "__delitem__", "pop", "popitem", "clear", "update", "setdefault", "__ior__"}
 )
 """Methods of dict that change an OrderedDict without its knowing."""
+_BY_ELEMENTS = frozenset({"update", "__ior__", "setdefault", "pop", "popitem"})
+"""Methods of OrderedDict that read and set elements as the object's class does."""
 _MADE = (property, classmethod, staticmethod)
 """What the trace makes for real."""
 _OF_OWN_CLASS = frozenset({"copy", "__copy__", "__or__", "__ror__"})
@@ -114,8 +117,12 @@ def call_descriptor(
         return _value_method(frame, descriptor, owner, storage, rest, kwargs)
     if isinstance(storage, ObjectVariable):
         return _twin_method(frame, name, owner, storage, rest, kwargs)
-    if isinstance(storage, DictVariable) and name in _OF_OWN_CLASS and cls is not dict:
-        raise TraceBreakError("GB0002", f"{cls.__name__}.{name} of a class that inherits from it")
+    if isinstance(storage, DictVariable) and cls is not dict:
+        _refuse_own_way(frame, owner, cls, name)
+    elif isinstance(storage, DictVariable) and name in _OF_OWN_CLASS and not kwargs:
+        found = _new_plain_dict(frame, name, owner, rest)
+        if found is not None:
+            return found
     if isinstance(storage, DictVariable) and descriptor is _BY_FACTORY and len(rest) == 1:
         return _by_factory(frame, owner, storage, rest[0])
     if storage is not None:
@@ -145,6 +152,28 @@ def call_descriptor(
     if all(map(_is_fixed, (*args, *kwargs.values()))):
         return fold_in(frame, descriptor, args, kwargs)
     raise TraceBreakError("GB0002", f"a call of {cls.__name__}.{name}, which is not traced")
+
+
+def _refuse_own_way(frame: Frame, owner: Variable, cls: type, name: str) -> None:
+    """Break at methods of dicts in C that go by what the object's own class says."""
+    if name in _OF_OWN_CLASS:
+        raise TraceBreakError("GB0002", f"{cls.__name__}.{name} of a class that inherits from it")
+    if issubclass(cls, collections.OrderedDict) and name in _BY_ELEMENTS:
+        refuse_own_elements(frame, class_of(owner))
+
+
+def _new_plain_dict(
+    frame: Frame, name: str, owner: Variable, args: list[Variable]
+) -> Variable | None:
+    """A method of dict whose result is a plain one; None where it is not called rightly."""
+    if name == "copy":
+        return None if args else copied_dict(frame, owner)
+    if len(args) != 1:
+        return None
+    other = args[0]
+    if not issubclass(type_of(other), dict):
+        return constant(NotImplemented)
+    return merged(frame, *((owner, other) if name == "__or__" else (other, owner)))
 
 
 def _is_fixed(value: Variable) -> bool:
