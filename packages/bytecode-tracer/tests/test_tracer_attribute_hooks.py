@@ -426,3 +426,26 @@ def test_containers_are_asked_only_where_python_asks(function, kinds, elements):
                 asked = [*ASKED]
                 seen.append((stored(result), stored(held), asked))
             assert seen[1] == seen[0], kind
+
+
+class Sharing:
+    """An object that shares its attributes with others."""
+
+    def __init__(self, attributes):
+        self.__dict__ = attributes
+
+
+def writes_shared_attributes(x, one, other):
+    one.scale = 5
+    y = x * other.scale
+    other.scale = 6
+    return y, one.scale
+
+
+def test_objects_may_share_their_attributes():
+    made = compiled(writes_shared_attributes)
+    for _ in range(2):
+        attributes = {"scale": 1}
+        found = made(torch.ones(2), Sharing(attributes), Sharing(attributes))
+        assert_same(found, (torch.full((2,), 5.0), 6))
+        assert attributes == {"scale": 6}

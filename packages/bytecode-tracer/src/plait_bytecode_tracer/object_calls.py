@@ -21,6 +21,7 @@ class ObjectCall:
 
     def __init__(self, method: Any, compile_method: Compile) -> None:
         self._compile = compile_method
+        self.__doc__ = method.__doc__
         self._latest: tuple[Any, CompiledFunction] = (method, compile_method(method))
 
     @property

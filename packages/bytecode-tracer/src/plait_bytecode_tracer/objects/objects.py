@@ -38,7 +38,12 @@ from plait_bytecode_tracer.objects.writes import write_attribute, write_entry
 from plait_bytecode_tracer.outside.assumptions import guard_no_own
 from plait_bytecode_tracer.outside.containers import wrap_storage
 from plait_bytecode_tracer.outside.liveness import is_held
-from plait_bytecode_tracer.outside.tables import is_own_table, own_dict, written_globals
+from plait_bytecode_tracer.outside.tables import (
+    is_own_table,
+    own_dict,
+    refuse_shared_table,
+    written_globals,
+)
 from plait_bytecode_tracer.tensors.asking import stand_in
 from plait_bytecode_tracer.twins.registry import TWINS
 from plait_bytecode_tracer.values.classes import type_of
@@ -130,6 +135,7 @@ def instance_attribute(frame: Frame, owner: Variable, name: str) -> Variable | N
         table: dict[str, Any] = object.__getattribute__(real, "__dict__")
     except AttributeError:
         return None
+    refuse_shared_table(frame.state, real, table)
     own_storage = _own_storage(frame, owner)
     if own_storage is not None:
         return own_storage.items.get(name)

@@ -19,7 +19,7 @@ from plait_bytecode_tracer.objects.statics import (
     is_slot,
     static_attribute,
 )
-from plait_bytecode_tracer.outside.tables import global_table, is_own_table
+from plait_bytecode_tracer.outside.tables import global_table, is_own_table, refuse_shared_table
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.plain import own_table
 from plait_bytecode_tracer.values.variables import DictVariable, Known, ObjectVariable, Variable
@@ -62,6 +62,10 @@ def write_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -
     if isinstance(table, DictVariable):
         write_entry(frame, table, name, value)
         return
+    if is_entry:
+        held = own_table(owner.value)
+        refuse_shared_table(state, owner.value, held)
+        state.world.written_tables[id(held)] = id(owner.value)
     state.world.attributes.setdefault(id(owner.value), {})[name] = value
     state.world.owners[id(owner.value)] = owner
 

@@ -46,6 +46,13 @@ def is_own_table(state: TraceState, value: object, source: Source) -> bool:
     return True
 
 
+def refuse_shared_table(state: TraceState, value: object, table: object) -> None:
+    """Break where another object has the same dict of attributes, of which the trace set some."""
+    if state.world.written_tables.get(id(table), id(value)) != id(value):
+        text = f"a {type(value).__name__} shares its __dict__, which the call has changed"
+        raise TraceBreakError("GB0007", text)
+
+
 def global_table(state: TraceState, namespace: dict[str, Any]) -> DictVariable:
     """The variables of a module, to be changed."""
     found = state.wrap(namespace, state.constants.source(namespace, "globals"))
