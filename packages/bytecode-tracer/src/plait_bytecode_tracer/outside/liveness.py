@@ -198,9 +198,9 @@ def _lost_from(state: TraceState, variable: Variable) -> list[object]:
         case DictVariable(original=dict() as before, writes=writes):
             return _lost_from_dict(before, writes)
         case SequenceVariable(items=items, original=list() as given):
-            before = list.copy(given)  # past what its class would say
-            there = {_real_id(item, before) for item in raw_items(items)}
-            return [real for real in _changed_ends(items, before) if id(real) not in there]
+            held = list.copy(given)  # past what its class would say
+            there = {_real_id(item, held) for item in raw_items(items)}
+            return [real for real in _changed_ends(items, held) if id(real) not in there]
         case CellVariable(original=types.CellType() as cell):
             try:
                 return [cell.cell_contents]
