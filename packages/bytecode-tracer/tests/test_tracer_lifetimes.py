@@ -210,3 +210,38 @@ def test_arguments_that_are_part_of_a_result_end_with_it(program, make):
         del given, result
         gc.collect()
         assert reference() is None
+
+
+def drops_an_entry(x, held):
+    held.pop("thing")
+    return x * 2
+
+
+def drops_an_attribute(x, thing):
+    thing.value = None
+    return x * 2
+
+
+def test_what_is_dropped_may_have_proxies():
+    for function in (drops_an_entry, drops_an_attribute):
+        whole, heard = compiled(function), compiled(function)
+        for made, callback in ((whole, None), (heard, [])):
+            for calls in range(1, 3):
+                thing = Thing(1)
+                watched = weakref.proxy(thing, *([] if callback is None else [callback.append]))
+                args = {"thing": thing} if function is drops_an_entry else Thing(thing)
+                del thing
+                assert torch.equal(made(X, args), X * 2)
+                assert callback is None or len(callback) == calls
+                del watched
+        assert not whole.breaks
+        assert whole.eager_reason is None
+        assert codes(heard) == {"GB0014"}
+
+
+def test_what_is_dropped_may_hold_a_proxy_of_what_is_gone():
+    made = compiled(drops_an_attribute)
+    for _ in range(2):
+        held = Thing(Thing(weakref.proxy(Thing(1))))
+        assert torch.equal(made(X, held), X * 2)
+    assert made.eager_reason is None

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import inspect
 import pickle
 import signal
 import threading
@@ -11,7 +12,12 @@ import pytest
 import torch
 from torch import nn
 
-from plait_bytecode_tracer import CompiledFunction, compile, compile_module
+from plait_bytecode_tracer import (
+    CompiledFunction,
+    compile,
+    compile_module,
+    compiled_function_of,
+)
 
 
 def as_it_is(module, inputs, *_):
@@ -240,3 +246,65 @@ def test_threads_that_flip_modes_and_shapes_get_what_eager_gives():
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+# Callable objects.
+
+
+def callable_objects():
+    """An object, its class and one that inherits from it, defined anew."""
+
+    class Scale:
+        by = 2
+
+        def __call__(self, x):
+            return x * self.by
+
+    class Other(Scale):
+        def __call__(self, x):
+            return super().__call__(x) - 100
+
+    return Scale(), Scale, Other
+
+
+def test_a_callable_object_is_called_as_its_class_says_at_the_time():
+    held, cls, other = callable_objects()
+    x = torch.ones(2)
+    fast = compile(held, as_it_is)
+    again = compile(fast, as_it_is)
+    called = CompiledFunction(lambda x: fast(x) + 1, as_it_is)
+
+    def assert_same():
+        for _ in range(2):
+            for made in (fast, again):
+                assert torch.equal(made(x), held(x))
+            assert torch.equal(called(x), held(x) + 1)
+            assert torch.equal(fast(x=x), held(x))
+
+    assert_same()
+    assert compiled_function_of(fast).entries
+    held.__class__ = other
+    assert_same()
+    cls.__call__ = lambda self, x: -x
+    assert_same()
+    held.__class__ = cls
+    assert_same()
+    assert compiled_function_of(fast).function is cls.__call__
+    cls.__call__ = staticmethod(lambda x: x + 7)
+    assert_same()
+    del cls.__call__
+    with pytest.raises(TypeError, match="not callable"):
+        fast(x)
+
+
+def test_a_compiled_callable_object_shows_its_method():
+    held, cls, _ = callable_objects()
+    fast = compile(held, as_it_is)
+    assert fast.__self__ is held
+    assert fast.__name__ == "__call__"
+    assert [*inspect.signature(fast).parameters] == ["x"]
+    copied = copy.deepcopy(fast)
+    copied.__self__.by = 5
+    assert torch.equal(copied(torch.ones(2)), torch.full((2,), 5.0))
+    assert torch.equal(fast(torch.ones(2)), torch.full((2,), 2.0))
+    assert cls.by == 2

@@ -13,6 +13,7 @@ import torch
 from plait_bytecode_tracer.dispatch import CompiledFunction
 from plait_bytecode_tracer.errors import UncompilableError
 from plait_bytecode_tracer.modules import compile_module, compiled_function_of
+from plait_bytecode_tracer.object_calls import ObjectCall, is_compilable
 from plait_utils import shown
 
 CompileFunction: TypeAlias = Callable[[types.FunctionType, str], CompiledFunction]
@@ -78,13 +79,16 @@ def compile_object(model: Any, compile_function: CompileFunction) -> Any:
     if isinstance(model, torch.nn.Module):
         return _module(model, compile_function)
     if isinstance(model, types.MethodType):
+        if isinstance(model.__func__, ObjectCall):
+            return compile_object(model.__self__, compile_function)
         return types.MethodType(compile_object(model.__func__, compile_function), model.__self__)
     if isinstance(model, (staticmethod, classmethod)):
         return type(model)(compile_object(model.__func__, compile_function))
     _refuse_what_is_not_called(model)
     call = inspect.getattr_static(type(model), "__call__", None)
-    if isinstance(call, (types.FunctionType, CompiledFunction)):
-        return types.MethodType(compile_object(call, compile_function), model)
+    if is_compilable(call):
+        made = ObjectCall(call, lambda method: compile_object(method, compile_function))
+        return types.MethodType(made, model)
     return compile_function(_calling(model), _name_of(model))
 
 

@@ -12,6 +12,7 @@ import torch
 
 from plait_bytecode_tracer.dispatch import CompiledFunction
 from plait_bytecode_tracer.guards.native import NATIVE
+from plait_bytecode_tracer.object_calls import ObjectCall
 
 Compile = Callable[[types.FunctionType], CompiledFunction]
 
@@ -117,6 +118,9 @@ def compiled_function_of(compiled: object) -> CompiledFunction | None:
         return compiled
     if isinstance(compiled, types.MethodType):
         return compiled_function_of(compiled.__func__)
+    if isinstance(compiled, ObjectCall):
+        latest: CompiledFunction = compiled.compiled
+        return latest
     found = getattr(type(compiled), "_plait_compiled", None)
     if found is not None and isinstance(compiled, torch.nn.Module):
         inner: CompiledFunction = found.__get__(compiled)

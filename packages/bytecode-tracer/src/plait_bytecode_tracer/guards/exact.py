@@ -69,7 +69,7 @@ def class_attribute(cls: type, name: str) -> object:
 def same_order(values: Iterable[object], expected: tuple[object, ...]) -> bool:
     """Whether iterating over a container gives these constants in this order.
 
-    `values` is a dict, for its keys, or a set.
+    `values` is a dict, for its keys, a set, or an iterator of either.
     """
     found = tuple(values)
     if found != expected or list(map(type, found)) != list(map(type, expected)):

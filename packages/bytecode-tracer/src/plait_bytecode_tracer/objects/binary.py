@@ -186,11 +186,11 @@ def container_operator(frame: Frame, owner: Variable, name: str, other: Variable
                 return concatenate(frame, owner, name, other, given)
             return repeat(frame, owner, name, given)
         case DictVariable() if name in ("__or__", "__ror__", "__ior__"):
-            return _merge(frame, owner, name, other)
+            return _merge(frame, owner, name, given, other)
         case SetVariable() if isinstance(other, SetVariable):
             return _combine(frame, owner, name, other)
         case ViewVariable():
-            return _combine_views(frame, owner, name, other)
+            return _combine_views(frame, owner, name, given, other)
     return not_implemented()
 
 
@@ -319,15 +319,36 @@ def _concatenate_texts(frame: Frame, owner: Known, other: Variable) -> Variable:
     return fails(TypeError, f'can only concatenate str (not "{given.__name__}") to str')
 
 
-def _merge(frame: Frame, owner: DictVariable, name: str, other: Variable) -> Variable:
+def _merge(
+    frame: Frame, owner: DictVariable, name: str, given: Variable, held: Variable
+) -> Variable:
+    """An operator of a dict; `held` is what the other operand `given` stores, if it is a dict."""
     if name == "__ior__":
-        extend(frame, owner, other)
+        extend(frame, owner, given)
         return owner
-    if not isinstance(other, DictVariable):
+    if not isinstance(held, DictVariable):
         return not_implemented()
-    first, second = (owner, other) if name == "__or__" else (other, owner)
-    made = DictVariable(dict(first.items.items()), owner.kind, factory=owner.factory)
+    first, second = (owner, given) if name == "__or__" else (given, owner)
+    return merged(frame, first, second, owner)
+
+
+def merged(
+    frame: Frame, first: Variable, second: Variable, like: DictVariable | None = None
+) -> DictVariable:
+    """A new dict of what two give, of the kind of `like`, or a plain one."""
+    kind, factory = (dict, None) if like is None else (like.kind, like.factory)
+    made = copied_dict(frame, first, kind)
+    made.factory = factory
     extend(frame, made, second)
+    return made
+
+
+def copied_dict(frame: Frame, value: Variable, kind: type = dict) -> DictVariable:
+    """A new dict of what a dict gives: an empty one is not asked for a plain one."""
+    made = DictVariable({}, kind)
+    held = value if isinstance(value, DictVariable) else storage_of(frame, value)
+    if kind is not dict or not isinstance(held, DictVariable) or held.items:
+        extend(frame, made, value)
     return made
 
 
@@ -348,11 +369,17 @@ def _combine(frame: Frame, owner: SetVariable, name: str, other: SetVariable) ->
     return SetVariable(made, kind=first.kind)
 
 
-def _combine_views(frame: Frame, owner: ViewVariable, name: str, other: Variable) -> Variable:
-    """A set operator of keys or items, with any iterable.
+def _combine_views(
+    frame: Frame, owner: ViewVariable, name: str, given: Variable, other: Variable
+) -> Variable:
+    """A set operator of keys or items, with any iterable, or what that stores.
 
-    Python's own views do it: in which order the result has its elements, they decide.
+    Python's own views do it: in which order the result has its elements, they decide. What
+    stores a set is taken for it, but for `&`, which iterates.
     """
+    is_of_class = isinstance(given, Known | ObjectVariable) and other is storage_of(frame, given)
+    if is_of_class and not (isinstance(other, SetVariable) and name not in _INTERSECTIONS):
+        other = given
     mine = _real_view(frame, owner)
     if mine is None:
         return not_implemented()
@@ -361,7 +388,7 @@ def _combine_views(frame: Frame, owner: ViewVariable, name: str, other: Variable
         if isinstance(other.items, InOrder):
             raise order_unknown()
         theirs = other.items
-        if name in ("__and__", "__rand__") and other.kind is not set:
+        if name in _INTERSECTIONS and other.kind is not set:
             # A frozen set may be what does it, and decides the class; one of a subclass is not.
             theirs = (frozenset if other.kind is frozenset else list)(theirs)
     elif isinstance(other, ViewVariable):
@@ -370,6 +397,9 @@ def _combine_views(frame: Frame, owner: ViewVariable, name: str, other: Variable
         theirs = [constant_key(frame, item) for item in elements(frame, other)]
     made = getattr(mine, name)(theirs)
     return SetVariable(made if type(made) is set else set(made), kind=type(made))
+
+
+_INTERSECTIONS = ("__and__", "__rand__")
 
 
 def _real_view(frame: Frame, view: ViewVariable) -> Any:

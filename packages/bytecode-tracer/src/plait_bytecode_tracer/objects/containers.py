@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import enum
 import operator
 from typing import Any, TypeVar
@@ -458,6 +459,7 @@ def extend(frame: Frame, target: DictVariable, other: Variable) -> None:
 
         held = storage_of(frame, other)
         plain = static_attribute(type_of(other), "__iter__") is dict.__dict__["__iter__"]
+        plain = plain and not issubclass(target.kind, collections.OrderedDict)
         if plain and isinstance(held, DictVariable):  # past what the class would say
             extend(frame, target, held)
             return

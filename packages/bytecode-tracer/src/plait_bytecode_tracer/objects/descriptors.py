@@ -10,21 +10,17 @@ from typing import Any
 import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.exceptions.raising import (
-    PythonError,
-    exception_class,
-    fails,
-    fails_attribute,
-)
+from plait_bytecode_tracer.exceptions.raising import PythonError, fails, fails_attribute
 from plait_bytecode_tracer.frames.arity import refuse
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.making.building import change, make
 from plait_bytecode_tracer.making.made_classes import type_attribute
+from plait_bytecode_tracer.objects.binary import copied_dict, merged
 from plait_bytecode_tracer.objects.class_methods import DESCRIPTORS, get_descriptor
 from plait_bytecode_tracer.objects.comparison import COMPARISONS
-from plait_bytecode_tracer.objects.containers import get_item, plain_value
+from plait_bytecode_tracer.objects.containers import plain_value, set_item
 from plait_bytecode_tracer.objects.folding import fold, fold_in, refuse_names
-from plait_bytecode_tracer.objects.instances import initialize
+from plait_bytecode_tracer.objects.instances import initialize, refuse_own_elements
 from plait_bytecode_tracer.objects.iteration import iterate
 from plait_bytecode_tracer.objects.methods import call_method_variable
 from plait_bytecode_tracer.objects.objects import generic_attribute, special_method, storage_of
@@ -37,6 +33,7 @@ from plait_bytecode_tracer.rules.registry import fits
 from plait_bytecode_tracer.twins.registry import TWINS
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.constants import is_constant, is_definition, is_fixed
+from plait_bytecode_tracer.values.keys import constant_key
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.plain import VALUE_BASES
 from plait_bytecode_tracer.values.variables import (
@@ -58,6 +55,8 @@ _PAST_ORDER = frozenset(
     {"__setitem__", "__delitem__", "pop", "popitem", "clear", "update", "setdefault", "__ior__"}
 )
 """Methods of dict that change an OrderedDict without its knowing."""
+_BY_ELEMENTS = frozenset({"update", "__ior__", "setdefault", "pop", "popitem"})
+"""Methods of OrderedDict that read and set elements as the object's class does."""
 _MADE = (property, classmethod, staticmethod)
 """What the trace makes for real."""
 _OF_OWN_CLASS = frozenset({"copy", "__copy__", "__or__", "__ror__"})
@@ -118,8 +117,14 @@ def call_descriptor(
         return _value_method(frame, descriptor, owner, storage, rest, kwargs)
     if isinstance(storage, ObjectVariable):
         return _twin_method(frame, name, owner, storage, rest, kwargs)
-    if isinstance(storage, DictVariable) and name in _OF_OWN_CLASS and cls is not dict:
-        raise TraceBreakError("GB0002", f"{cls.__name__}.{name} of a class that inherits from it")
+    if isinstance(storage, DictVariable) and cls is not dict:
+        _refuse_own_way(frame, owner, cls, name)
+    elif isinstance(storage, DictVariable) and name in _OF_OWN_CLASS and not kwargs:
+        found = _new_plain_dict(frame, name, owner, rest)
+        if found is not None:
+            return found
+    if isinstance(storage, DictVariable) and descriptor is _BY_FACTORY and len(rest) == 1:
+        return _by_factory(frame, owner, storage, rest[0])
     if storage is not None:
         if name == "__repr__" and isinstance(storage, SetVariable) and not rest:
             return constant(represent_set(frame, owner, storage))
@@ -147,6 +152,28 @@ def call_descriptor(
     if all(map(_is_fixed, (*args, *kwargs.values()))):
         return fold_in(frame, descriptor, args, kwargs)
     raise TraceBreakError("GB0002", f"a call of {cls.__name__}.{name}, which is not traced")
+
+
+def _refuse_own_way(frame: Frame, owner: Variable, cls: type, name: str) -> None:
+    """Break at methods of dicts in C that go by what the object's own class says."""
+    if name in _OF_OWN_CLASS:
+        raise TraceBreakError("GB0002", f"{cls.__name__}.{name} of a class that inherits from it")
+    if issubclass(cls, collections.OrderedDict) and name in _BY_ELEMENTS:
+        refuse_own_elements(frame, class_of(owner))
+
+
+def _new_plain_dict(
+    frame: Frame, name: str, owner: Variable, args: list[Variable]
+) -> Variable | None:
+    """A method of dict whose result is a plain one; None where it is not called rightly."""
+    if name == "copy":
+        return None if args else copied_dict(frame, owner)
+    if len(args) != 1:
+        return None
+    other = args[0]
+    if not issubclass(type_of(other), dict):
+        return constant(NotImplemented)
+    return merged(frame, *((owner, other) if name == "__or__" else (other, owner)))
 
 
 def _is_fixed(value: Variable) -> bool:
@@ -330,11 +357,25 @@ _OBJECT: dict[str, Callable[..., Variable]] = {
 
 def _dict_item(frame: Frame, owner: Variable, storage: DictVariable, key: Variable) -> Variable:
     """`dict.__getitem__(owner, key)`, which asks the object's class for what is missing."""
-    try:
-        return get_item(frame, storage, key)
-    except PythonError as error:
-        missing = issubclass(exception_class(error.value), KeyError)
-        method = special_method(frame, owner, "__missing__") if missing else None
-        if method is None:
-            raise
+    held = storage.items.get(constant_key(frame, key))
+    if held is not None:
+        return held
+    method = special_method(frame, owner, "__missing__")
+    if method is None:
+        fails(KeyError, key)
+    if static_attribute(class_of(owner), "__missing__") is _BY_FACTORY:
+        return _by_factory(frame, owner, storage, key)
     return frame.call(method, [key], {})
+
+
+_BY_FACTORY = vars(collections.defaultdict)["__missing__"]
+
+
+def _by_factory(frame: Frame, owner: Variable, storage: DictVariable, key: Variable) -> Variable:
+    """`defaultdict.__missing__(owner, key)`, which sets the entry as the object's class says."""
+    factory = storage.factory
+    if factory is None or (isinstance(factory, Known) and factory.value is None):
+        fails(KeyError, key)
+    made = frame.call(factory, [], {})
+    set_item(frame, owner, key, made)
+    return made

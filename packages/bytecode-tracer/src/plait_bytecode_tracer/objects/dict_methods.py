@@ -20,9 +20,12 @@ from plait_bytecode_tracer.objects.containers import (
 from plait_bytecode_tracer.objects.iteration import elements
 from plait_bytecode_tracer.objects.list_methods import clear_container, copy_container
 from plait_bytecode_tracer.rules.registry import fits
+from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.keys import constant_key
 from plait_bytecode_tracer.values.variables import (
     DictVariable,
+    Known,
+    ObjectVariable,
     SequenceVariable,
     Variable,
     ViewVariable,
@@ -49,6 +52,9 @@ def _items(frame: Frame, owner: DictVariable) -> Variable:
     return ViewVariable(owner, "items")
 
 
+_SETS = (set, frozenset)
+
+
 def view_method(frame: Frame, owner: ViewVariable, name: str, args: list[Variable]) -> Variable:
     """A method of a view of a dict."""
     if name in SPECIAL_METHODS:
@@ -56,6 +62,8 @@ def view_method(frame: Frame, owner: ViewVariable, name: str, args: list[Variabl
             refuse_method(owner.kind, name, args, {})
         return SPECIAL_METHODS[name](frame, owner, *args)
     if name == "isdisjoint" and owner.name == "keys":
+        if isinstance(args[0], ObjectVariable | Known) and issubclass(type_of(args[0]), _SETS):
+            raise TraceBreakError("GB0002", "isdisjoint(), which may ask a set of the user's class")
         other = {constant_key(frame, item) for item in elements(frame, args[0])}
         return constant(other.isdisjoint(owner.owner.items))
     raise TraceBreakError("GB0002", f"the method {name} of a view of a dict")

@@ -37,7 +37,7 @@ from plait_bytecode_tracer.twins.registry import MADE
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.constants import is_placement_class
 from plait_bytecode_tracer.values.hints import sized_elements
-from plait_bytecode_tracer.values.keys import keys_of
+from plait_bytecode_tracer.values.keys import set_operand
 from plait_bytecode_tracer.values.plain import VALUE_BASES, is_named_tuple
 from plait_bytecode_tracer.values.variables import (
     DictVariable,
@@ -278,7 +278,7 @@ def _empty_storage(frame: Frame, base: type | None, args: list[Variable]) -> Var
     if base is list:
         return SequenceVariable([], list)
     if base is frozenset:
-        items = set(keys_of(frame, args[0])) if args else set()
+        items = set(set_operand(frame, args[0])) if args else set()
         return SetVariable(items, kind=frozenset)
     return SetVariable(set())
 
@@ -306,6 +306,14 @@ def _refuse_new(cls: type) -> None:
         fails(TypeError, f"{cls.__name__}() takes no arguments")
 
 
+def refuse_own_elements(frame: Frame, cls: type) -> None:
+    """Break where an OrderedDict goes by what its class says of elements, in methods in C."""
+    for name in ("__getitem__", "__setitem__", "__delitem__", "__contains__"):
+        guard_class(frame, cls, name)
+        if static_attribute(cls, name) is not static_attribute(collections.OrderedDict, name):
+            raise TraceBreakError("GB0002", f"an OrderedDict whose class defines {name}")
+
+
 def initialize(
     frame: Frame, made: ObjectVariable, args: list[Variable], kwargs: dict[str, Variable]
 ) -> None:
@@ -325,6 +333,8 @@ def initialize(
             storage.factory = args[0] if args else constant(None)
             _check_factory(frame, storage.factory)
             args = args[1:]
+        if issubclass(storage.kind, collections.OrderedDict) and (args or kwargs):
+            refuse_own_elements(frame, made.cls)
         _check_count(dict if storage.kind is dict else collections.OrderedDict, args)
         if args:
             extend(frame, storage, args[0])
@@ -340,4 +350,4 @@ def initialize(
         storage.writes = None
         if not args:
             return
-        storage.items.update(keys_of(frame, args[0]))
+        storage.items.update(set_operand(frame, args[0]))

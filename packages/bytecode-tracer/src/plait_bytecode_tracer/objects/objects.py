@@ -38,7 +38,12 @@ from plait_bytecode_tracer.objects.writes import write_attribute, write_entry
 from plait_bytecode_tracer.outside.assumptions import guard_no_own
 from plait_bytecode_tracer.outside.containers import wrap_storage
 from plait_bytecode_tracer.outside.liveness import is_held
-from plait_bytecode_tracer.outside.tables import own_dict, written_globals
+from plait_bytecode_tracer.outside.tables import (
+    is_own_table,
+    own_dict,
+    refuse_shared_table,
+    written_globals,
+)
 from plait_bytecode_tracer.tensors.asking import stand_in
 from plait_bytecode_tracer.twins.registry import TWINS
 from plait_bytecode_tracer.values.classes import type_of
@@ -130,6 +135,10 @@ def instance_attribute(frame: Frame, owner: Variable, name: str) -> Variable | N
         table: dict[str, Any] = object.__getattribute__(real, "__dict__")
     except AttributeError:
         return None
+    refuse_shared_table(frame.state, real, table)
+    own_storage = _own_storage(frame, owner)
+    if own_storage is not None:
+        return own_storage.items.get(name)
     wrapped = frame.state.world.wrapped.get(id(table))
     if isinstance(wrapped, DictVariable) and wrapped.writes:
         return wrapped.items.get(name)
@@ -146,6 +155,23 @@ def instance_attribute(frame: Frame, owner: Variable, name: str) -> Variable | N
     if hidden:
         source = own.own_attribute(name, frame.state.constants.name(own_table))
     return frame.state.wrap(table[name], source)
+
+
+def _own_storage(frame: Frame, owner: Known) -> DictVariable | None:
+    """The entries of a dict that holds its own attributes, where they are to be read as such.
+
+    Else they are read as attributes, which takes less time in each call.
+    """
+    real = owner.value
+    if owner.source is None or not is_own_table(frame.state, real, owner.source):
+        return None
+    known = frame.state.world.storages.get(id(real))
+    is_written = isinstance(known, DictVariable) and known.writes
+    asks = ("__getitem__", "__contains__")
+    if not is_written and all(static_attribute(type(real), n) is vars(dict)[n] for n in asks):
+        return None
+    storage = storage_of(frame, owner)
+    return storage if isinstance(storage, DictVariable) else None
 
 
 def _may_change(frame: Frame, owner: object, value: object) -> bool:
@@ -225,10 +251,12 @@ def _weak_reference(frame: Frame, owner: ObjectVariable) -> Variable:
 
 
 def own_attributes(frame: Frame, owner: Variable) -> Variable:
-    """`owner.__dict__`; for an object of the trace, the dict itself."""
+    """`owner.__dict__`; for an object of the trace, the dict itself; the owner if it is that."""
     if isinstance(owner, ObjectVariable):
         return DictVariable(owner.attributes)
     if isinstance(owner, Known) and owner.source is not None:
+        if is_own_table(frame.state, owner.value, owner.source):
+            return owner
         table = own_dict(frame.state, owner.value, owner.source)
         written = frame.state.world.attributes.get(id(owner.value), {})
         for name in [n for n in written if not is_slot(type(owner.value), n)]:

@@ -10,7 +10,12 @@ from plait_bytecode_tracer.exceptions.raising import fails, python_error
 from plait_bytecode_tracer.frames.arity import refuse_method
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import changed
-from plait_bytecode_tracer.values.keys import constant_key, searched_key, set_operand
+from plait_bytecode_tracer.values.keys import (
+    constant_key,
+    keys_of,
+    searched_key,
+    set_operand,
+)
 from plait_bytecode_tracer.values.lookup import is_defined
 from plait_bytecode_tracer.values.set_order import InOrder, Taken, note_change, order_unknown
 from plait_bytecode_tracer.values.variables import SetVariable, Variable, key_variable
@@ -69,5 +74,6 @@ def _set_operand(frame: Frame, name: str, value: Variable) -> Any:
         return searched_key(frame, value)
     if name == "add":
         return constant_key(frame, value)
-    found = set_operand(frame, value)
+    is_iterated = name == "isdisjoint" and not isinstance(value, SetVariable)
+    found = keys_of(frame, value) if is_iterated else set_operand(frame, value)
     return Taken(found) if isinstance(found, Iterator) else found

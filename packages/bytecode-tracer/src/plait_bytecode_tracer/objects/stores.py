@@ -12,7 +12,7 @@ from plait_bytecode_tracer.exceptions.raising import fails, fails_attribute, pyt
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.making.building import delete_class_attribute, set_class_attribute
 from plait_bytecode_tracer.objects.class_writes import write_class
-from plait_bytecode_tracer.objects.objects import instance_attribute
+from plait_bytecode_tracer.objects.objects import instance_attribute, special_method
 from plait_bytecode_tracer.objects.statics import (
     DELETED,
     IMMUTABLE,
@@ -48,10 +48,26 @@ def store_object_attribute(frame: Frame, owner: Variable, name: str, value: Vari
         raise TraceBreakError("GB0007", f"a write to {name!r} of each thread's own")
     if is_python(setter):
         call_real(frame, setter, [owner, constant(name), value])
-    elif isinstance(owner, ObjectVariable) and getattr(setter, "__name__", "") != "__setattr__":
-        call_real(frame, setter, [owner, constant(name), value])  # a method of another name
-    else:
+    elif _is_own_slot(setter, "__setattr__"):
         generic_store(frame, owner, name, value)
+    else:
+        _call_hook(frame, owner, "__setattr__", [constant(name), value])
+
+
+def _is_own_slot(static: Any, name: str) -> bool:
+    """Whether a class has the hook that C gives it, and no method of another name in its place.
+
+    An attribute dict has `__setattr__ = dict.__setitem__`.
+    """
+    return isinstance(static, types.WrapperDescriptorType) and static.__name__ == name
+
+
+def _call_hook(frame: Frame, owner: Variable, hook: str, args: list[Variable]) -> None:
+    """Call what a class has as its hook, which may be any descriptor or callable."""
+    method = special_method(frame, owner, hook)
+    if method is None:
+        raise TraceBreakError("GB0007", f"{hook} of a {class_of(owner).__name__}")
+    frame.call(method, args, {})
 
 
 def generic_store(frame: Frame, owner: Variable, name: str, value: Variable) -> None:
@@ -123,8 +139,10 @@ def delete_object_attribute(frame: Frame, owner: Variable, name: str) -> None:
         raise TraceBreakError("GB0007", f"deleting {name!r} of a {cls.__name__}")
     if is_python(remover):
         call_real(frame, remover, [owner, constant(name)])
-    else:
+    elif _is_own_slot(remover, "__delattr__"):
         delete_attribute(frame, owner, name)
+    else:
+        _call_hook(frame, owner, "__delattr__", [constant(name)])
 
 
 def delete_attribute(frame: Frame, owner: Variable, name: str) -> None:

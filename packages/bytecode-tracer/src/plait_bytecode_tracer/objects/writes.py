@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import sys
 import types
 from typing import Any, NoReturn
@@ -18,7 +19,7 @@ from plait_bytecode_tracer.objects.statics import (
     is_slot,
     static_attribute,
 )
-from plait_bytecode_tracer.outside.tables import global_table
+from plait_bytecode_tracer.outside.tables import global_table, is_own_table, refuse_shared_table
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.plain import own_table
 from plait_bytecode_tracer.values.variables import DictVariable, Known, ObjectVariable, Variable
@@ -51,19 +52,35 @@ def write_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -
     if is_a(owner.value, types.ModuleType):
         write_global(frame, own_table(owner.value), name, value)
         return
-    table = None
-    if not is_slot(cls, name) and cls.__dictoffset__:
-        table = state.world.wrapped.get(id(own_table(owner.value)))
+    is_entry = not is_slot(cls, name) and cls.__dictoffset__
+    table = _known_table(frame, owner) if is_entry else None
     again = state.world.attributes.get(id(owner.value), {}).get(name) is DELETED
-    if again and value is not DELETED and cls.__dictoffset__ and not is_slot(cls, name):
+    if again and value is not DELETED and is_entry:
         from plait_bytecode_tracer.objects.objects import own_attributes
 
         table = own_attributes(frame, owner)  # it comes last now among the attributes
     if isinstance(table, DictVariable):
         write_entry(frame, table, name, value)
         return
+    if is_entry:
+        held = own_table(owner.value)
+        refuse_shared_table(state, owner.value, held)
+        state.world.written_tables[id(held)] = id(owner.value)
     state.world.attributes.setdefault(id(owner.value), {})[name] = value
     state.world.owners[id(owner.value)] = owner
+
+
+def _known_table(frame: Frame, owner: Known) -> Variable | None:
+    """What stands for the dict in which an object holds its attributes, if anything does yet."""
+    if owner.source is not None and is_own_table(frame.state, owner.value, owner.source):
+        from plait_bytecode_tracer.objects.objects import storage_of
+
+        if issubclass(class_of(owner), collections.OrderedDict):
+            raise TraceBreakError(
+                "GB0007", "a write to an attribute of an OrderedDict, past its order"
+            )
+        return storage_of(frame, owner)
+    return frame.state.world.wrapped.get(id(own_table(owner.value)))
 
 
 def write_entry(frame: Frame, table: DictVariable, name: str, value: Variable) -> None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import PythonError, exception_class, fails
 from plait_bytecode_tracer.frames.frame import Frame
-from plait_bytecode_tracer.objects.containers import changed, dict_set, extend, hold, plain_value
+from plait_bytecode_tracer.objects.containers import changed, dict_set, extend, hold
 from plait_bytecode_tracer.objects.iteration import elements, iterate, require_iterable
 from plait_bytecode_tracer.objects.statics import MISSING, static_attribute
 from plait_bytecode_tracer.opcodes.registry import opcode
@@ -122,12 +122,13 @@ def map_add(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("DICT_MERGE")
 def dict_merge(frame: Frame, instruction: Instruction) -> None:
-    other = _require_mapping(frame.stack[-1])
-    target = hold(frame.stack[-1 - (instruction.arg or 1)], DictVariable)
-    keys = [plain_value(key) for key in elements(frame, other)]
-    if any(key in target.items or not isinstance(key, str) for key in keys):
+    other = _require_mapping(frame.pop())
+    target = hold(frame.stack[-(instruction.arg or 1)], DictVariable)
+    given = DictVariable({})
+    extend(frame, given, other)
+    if any(key in target.items or not isinstance(key, str) for key in given.items):
         raise TraceBreakError("GB0006", "keyword arguments that are given twice, or no strings")
-    dict_update(frame, instruction)
+    extend(frame, target, given)
 
 
 @opcode("DICT_UPDATE")

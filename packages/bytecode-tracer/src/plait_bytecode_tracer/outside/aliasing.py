@@ -13,10 +13,12 @@ from torch import fx
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.graph.changes import is_changed
 from plait_bytecode_tracer.guards import Distinct, Kind, StoragePattern, storage_pattern
+from plait_bytecode_tracer.outside.tables import may_hold_itself, own_dict_source
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.wrappers import memory_of
 from plait_bytecode_tracer.values.constants import is_fixed
 from plait_bytecode_tracer.values.lookup import is_a
+from plait_bytecode_tracer.values.plain import STORED_KINDS, own_table
 from plait_bytecode_tracer.values.sources import Access, Source
 from plait_bytecode_tracer.values.variables import (
     ArrayVariable,
@@ -142,11 +144,28 @@ def guard_distinct(state: TraceState) -> None:
             source = source.base
         if kind in written and source is not None:
             found[kind].setdefault(source.code, source)
+    _guard_own_tables(state, changed, by_source)
     for sources in found.values():
         if len(sources) > 1 and not all(s.access is Access.CONSTANT for s in sources.values()):
             shown = ", ".join(source.text for source in sources.values())
             expected = Distinct(tuple(sources.values()))
             state.require(None, Kind.DISTINCT, expected, f"{shown} are different objects")
+
+
+def _guard_own_tables(
+    state: TraceState, changed: Sequence[Variable], by_source: dict[Source | None, Variable]
+) -> None:
+    """Dicts that have changed keep their attributes elsewhere, where those were not entries."""
+    for variable in changed:
+        held = _holder(variable, by_source)
+        source = getattr(held, "source", None)
+        real = held.value if isinstance(held, Known) else getattr(held, "original", None)
+        if source is None or type(real) in STORED_KINDS or not may_hold_itself(real):
+            continue
+        if own_table(real) is not real:
+            text = f"{source.text} does not hold its own attributes"
+            expected = Distinct((source, own_dict_source(state, real, source)))
+            state.require(None, Kind.DISTINCT, expected, text)
 
 
 def _holder(variable: Variable, by_source: dict[Source | None, Variable]) -> Variable:

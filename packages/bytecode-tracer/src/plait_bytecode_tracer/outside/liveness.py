@@ -197,9 +197,10 @@ def _lost_from(state: TraceState, variable: Variable) -> list[object]:
     match variable:
         case DictVariable(original=dict() as before, writes=writes):
             return _lost_from_dict(before, writes)
-        case SequenceVariable(items=items, original=list() as before):
-            there = {_real_id(item, before) for item in raw_items(items)}
-            return [real for real in _changed_ends(items, before) if id(real) not in there]
+        case SequenceVariable(items=items, original=list() as given):
+            held = list.copy(given)  # past what its class would say
+            there = {_real_id(item, held) for item in raw_items(items)}
+            return [real for real in _changed_ends(items, held) if id(real) not in there]
         case CellVariable(original=types.CellType() as cell):
             try:
                 return [cell.cell_contents]
@@ -209,7 +210,7 @@ def _lost_from(state: TraceState, variable: Variable) -> list[object]:
             there = {id(item) for item in items} | {
                 _real_id(item.variable, []) for item in items if isinstance(item, ObjectKey)
             }
-            return [real for real in before if id(real) not in there]
+            return [real for real in set.__iter__(before) if id(real) not in there]
     return []
 
 
@@ -226,10 +227,11 @@ def _lost_from_dict(before: dict[Any, Any], writes: list[tuple[str, Any]]) -> li
     found: list[object] = []
     for kind, key in writes:
         if kind == "clear":
-            return [*before, *before.values()]
+            return [*dict.keys(before), *dict.values(before)]
         real = real_key(key)
-        if kind != "front" and real in before:
-            found += [before[real]] if kind == "set" else [real, before[real]]
+        if kind != "front" and dict.__contains__(before, real):
+            held = dict.__getitem__(before, real)
+            found += [held] if kind == "set" else [real, held]
     return found
 
 

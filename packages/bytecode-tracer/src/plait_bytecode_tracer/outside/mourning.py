@@ -59,7 +59,7 @@ def _tells(state: TraceState, real: object) -> bool:
         if not waiting:
             return False
         value = waiting.pop()
-        if isinstance(value, _LASTING):
+        if is_a(value, _LASTING):
             continue
         if _tells_itself(value):
             return True
@@ -99,7 +99,18 @@ def _tells_itself(value: Any) -> bool:
     if any("__del__" in base.__dict__ for base in type(value).__mro__):
         return True
     references = weakref.getweakrefs(value) if type(value).__weakrefoffset__ else ()
-    return any(_is_heard(each.__callback__) for each in itertools.islice(references, _MOST))
+    return any(_is_heard(_callback(value, ref)) for ref in itertools.islice(references, _MOST))
+
+
+def _callback(value: Any, reference: Any) -> object:
+    """What a weak reference to an object calls.
+
+    A proxy does not tell: it passes on what it is asked. Python keeps one without a callback for
+    each object; of another one its class stands for what it calls.
+    """
+    if is_a(reference, weakref.ref):
+        return reference.__callback__
+    return None if reference is weakref.proxy(value) else type(reference)
 
 
 def _is_heard(callback: object) -> bool:

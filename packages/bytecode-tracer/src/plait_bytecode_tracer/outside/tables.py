@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.outside.assumptions import guard_same
 from plait_bytecode_tracer.values.lookup import is_asked
 from plait_bytecode_tracer.values.plain import own_table
 from plait_bytecode_tracer.values.sources import Source
@@ -16,11 +17,40 @@ if TYPE_CHECKING:
 
 def own_dict(state: TraceState, value: Any, source: Source) -> DictVariable:
     """The instance dictionary of an object from outside."""
-    reader = state.constants.name(own_table) if is_asked(type(value)) else None
-    found = state.wrap(own_table(value), source.instance_dict(reader))
+    found = state.wrap(own_table(value), own_dict_source(state, value, source))
     if not isinstance(found, DictVariable):
         raise TraceBreakError("GB0007", f"the __dict__ of {source.text}")
     return found
+
+
+def own_dict_source(state: TraceState, value: object, source: Source) -> Source:
+    """How the instance dictionary of an object is read past what its class would do."""
+    reader = state.constants.name(own_table) if is_asked(type(value)) else None
+    return source.instance_dict(reader)
+
+
+def may_hold_itself(value: object) -> bool:
+    """Whether an object may be the dict of its own attributes."""
+    return issubclass(type(value), dict) and type(value).__dictoffset__ != 0
+
+
+def is_own_table(state: TraceState, value: object, source: Source) -> bool:
+    """Whether a dict holds its own attributes, as `self.__dict__ = self` makes it; guarded if so.
+
+    An attribute is one of its entries then. That it stays otherwise, `guard_distinct` guards
+    where either has changed.
+    """
+    if not may_hold_itself(value) or own_table(value) is not value:
+        return False
+    guard_same(state, own_dict_source(state, value, source), source)
+    return True
+
+
+def refuse_shared_table(state: TraceState, value: object, table: object) -> None:
+    """Break where another object has the same dict of attributes, of which the trace set some."""
+    if state.world.written_tables.get(id(table), id(value)) != id(value):
+        text = f"a {type(value).__name__} shares its __dict__, which the call has changed"
+        raise TraceBreakError("GB0007", text)
 
 
 def global_table(state: TraceState, namespace: dict[str, Any]) -> DictVariable:

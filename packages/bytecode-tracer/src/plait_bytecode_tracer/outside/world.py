@@ -36,6 +36,8 @@ class World:
     """Attributes that the trace has set, by the object's id."""
     owners: dict[int, Known | TensorVariable] = field(default_factory=dict)
     """What stands for the objects of `attributes`."""
+    written_tables: dict[int, int] = field(default_factory=dict)
+    """Whose attributes these are, by the ids of the dicts that hold them and of the objects."""
     written_classes: set[int] = field(default_factory=set)
     """The ids of the classes among these."""
     marked_tensors: list[TensorVariable | SubclassVariable] = field(default_factory=list)
@@ -83,7 +85,7 @@ class World:
         for table in (
             *(self.wrapped, self.kept, self.arguments, self.attributes, self.owners),
             *(self.marked_tensors, self.storages, self.changed, self.taken, self.distinct),
-            *(self.cache_keys, self.references, self.context, self.generators),
+            *(self.written_tables, self.cache_keys, self.references, self.context, self.generators),
             *(self.globals_read, self.defaults),
         ):
             table.clear()

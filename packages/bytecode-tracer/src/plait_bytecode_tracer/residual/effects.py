@@ -226,7 +226,9 @@ def _set_effect(rebuilder: Rebuilder, variable: SetVariable, target: str) -> lis
     """What was done to a set of the caller's; where that is not known, its new elements."""
     writes = variable.writes
     if not writes:
-        return [f"{target}.clear(); {target}.update({elements_of_set(rebuilder, variable.items)})"]
+        clear, update = map(rebuilder.state.constants.name, (set.clear, set.update))
+        elements = elements_of_set(rebuilder, variable.items)
+        return [f"{clear}({target}); {update}({target}, {elements})"]
     return writes_to_set(rebuilder, writes, target)
 
 

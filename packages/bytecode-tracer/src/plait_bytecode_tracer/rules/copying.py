@@ -455,6 +455,8 @@ def getstate(frame: Frame, value: Variable) -> Variable:
             table: Variable = DictVariable(rest)
         else:
             table = own_attributes(frame, value)
+        if table is value:
+            raise TraceBreakError("GB0002", "a copy of a dict that holds its own attributes")
         own = table if isinstance(table, DictVariable) and table.items else own
     return SequenceVariable([own, DictVariable(dict(in_slots))], tuple) if in_slots else own
 

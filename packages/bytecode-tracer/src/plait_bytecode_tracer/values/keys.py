@@ -202,11 +202,17 @@ def keys_of(frame: Frame, values: Variable) -> Iterator[Any]:
         yield constant_key(frame, item)
 
 
+_SETS = (set, frozenset)
+
+
 def set_operand(frame: Frame, values: Variable) -> Any:
     """The elements of what a set takes, as a collection of the kind that it goes through.
 
-    Of a set or dict it takes the hashes too, and makes room for all at once.
+    Of a set or dict it takes the hashes too, and makes room for all at once. Of a class that
+    inherits from set it takes what is stored, whatever that says of iterating.
     """
+    if isinstance(values, ObjectVariable | Known) and issubclass(type_of(values), _SETS):
+        values = storage_of(frame, values) or values
     if isinstance(values, SetVariable):
         return values.items
     if isinstance(values, Known) and type(values.value) is frozenset and is_constant(values.value):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.guards import Kind
+from plait_bytecode_tracer.guards import Kind, same_order
 from plait_bytecode_tracer.values.constants import is_constant, is_nan
 from plait_bytecode_tracer.values.set_order import like
 from plait_bytecode_tracer.values.sources import Source
@@ -125,17 +125,25 @@ def is_identity_key(value: object) -> bool:
 
 def read_elements(state: TraceState, source: Source, values: Any) -> set[Any]:
     """The elements of a set of the caller's: the same constants, or objects at their places."""
-    if any(map(is_nan, values)):
+    kind: Any = frozenset if isinstance(values, frozenset) else set
+    held = list(kind.__iter__(values))  # past what its class would say
+    if any(map(is_nan, held)):
         raise TraceBreakError("GB0009", f"{source.text} holds NaN, which is found by its identity")
-    if all(is_constant(value) or is_identity_key(value) for value in values):
-        state.require(source, Kind.KEYS, tuple(values), f"{source.text} keeps its elements")
-        return like(values, list(values))
-    if len(values) > _MAX_KEYS or type(values) not in (set, frozenset):
+    if all(is_constant(value) or is_identity_key(value) for value in held):
+        text = f"{source.text} keeps its elements"
+        if type(values) is kind:
+            state.require(source, Kind.KEYS, tuple(held), text)
+        else:
+            name = state.constants.name
+            order = f"{name(same_order)}({name(kind.__iter__)}({{}}), {name(tuple(held))})"
+            state.guard(source, order, text)
+        return like(values, held)
+    if len(held) > _MAX_KEYS or type(values) is not kind:
         raise TraceBreakError("GB0009", f"{source.text} is a set of objects")
-    state.require(source, Kind.LENGTH, len(values), f"len({source.text}) == {len(values)}")
+    state.require(source, Kind.LENGTH, len(held), f"len({source.text}) == {len(held)}")
     reader = state.constants.name(nth_key)
     found = []
-    for place, value in enumerate(values):
+    for place, value in enumerate(held):
         text = f"element {place} of {source.text}"
         where = Source(f"{reader}({source.code}, {place})", text, source)
         found.append(_element(state, value, where))

@@ -44,7 +44,7 @@ def like(value: Any, keys: list[Any]) -> set[Any]:
     plain: Any = frozenset if isinstance(value, frozenset) else set
     wanted = list(plain.__iter__(value))
     same = all(a is b for a, b in zip(keys, wanted, strict=True))
-    copied = set(value) if same and type(value) is plain else set()
+    copied = set(value) if same else set()  # of any set it takes what is stored
     for made in (copied, set(dict.fromkeys(keys)), set(keys)):
         if len(made) != len(keys):
             continue
