@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import enum
 import functools
 import pickle
 import subprocess
 import sys
 import threading
+import types
 
 import pytest
 import torch
@@ -117,6 +119,65 @@ def test_monkeypatched_method_is_noticed():
     assert made(thing, X)[0, 0] == 2
     Thing.run = lambda self, x: x + 10
     assert made(thing, X)[0, 0] == 11
+
+
+def holders():
+    """Objects that any name may come to: modules and classes of every kind."""
+    silent = types.ModuleType("silent")
+    other = type("Other", (types.ModuleType,), {})("other")
+    classes = [type("Plain", (), {}), type("Block", (nn.Module,), {}), enum.Enum("Color", "RED")]
+    return [silent, other, *classes]
+
+
+@pytest.mark.parametrize("place", range(len(holders())))
+def test_a_name_that_comes_to_a_module_or_class_is_noticed(place):
+    owner = holders()[place]
+
+    def caught(x):
+        try:
+            return x * owner.flag
+        except AttributeError:
+            return x * 7
+
+    programs = [
+        lambda x: x * getattr(owner, "flag", 2),
+        lambda x: x * 3 if hasattr(owner, "flag") else x * 5,
+        caught,
+    ]
+    made = list(map(compiled, programs))
+    for value in (None, 11, None):
+        if value is not None:
+            owner.flag = value
+        elif hasattr(owner, "flag"):
+            del owner.flag
+        for program, function in zip(programs, made, strict=True):
+            assert torch.equal(function(X), program(X))
+
+
+def test_a_module_that_begins_to_answer_is_noticed():
+    owner = types.ModuleType("owner")
+    made = compiled(lambda x: x * getattr(owner, "flag", 2))
+    assert made(X)[0, 0] == 2
+    owner.__getattr__ = {"flag": 3}.__getitem__
+    assert made(X)[0, 0] == 3
+
+
+def test_a_replaced_classmethod_or_property_is_noticed_through_the_class():
+    class Thing:
+        @classmethod
+        def scale(cls, x):
+            return x * 2
+
+        @property
+        def factor(self):
+            return 2
+
+    programs = [lambda x: Thing.scale(x), lambda x: x * Thing.factor.fget(None)]
+    made = list(map(compiled, programs))
+    assert [int(function(X)[0, 0]) for function in made] == [2, 2]
+    Thing.scale = classmethod(lambda cls, x: x * 3)
+    Thing.factor = property(lambda self: 3)
+    assert [int(function(X)[0, 0]) for function in made] == [3, 3]
 
 
 def test_recompile_names_the_guard_and_the_line():

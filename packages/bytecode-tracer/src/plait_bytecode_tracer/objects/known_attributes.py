@@ -26,6 +26,7 @@ from plait_bytecode_tracer.objects.statics import (
     MISSING,
     MODULE_GETATTR,
     guard_class,
+    guard_descriptor,
     is_python,
     static_attribute,
 )
@@ -154,15 +155,22 @@ def _type_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
         if isinstance(meta_static, types.MethodDescriptorType) and find_builtin(meta_static):
             return BoundVariable(constant(meta_static), owner)
         value = getattr(cls, name, MISSING)
-        return None if value is MISSING else constant(value)
+        if value is MISSING:
+            guard_class(frame, cls, name)
+            return None
+        return constant(value)
     if isinstance(static, classmethod):
+        guard_class(frame, cls, name)
         return bind_to_class(frame, static, owner)
     if isinstance(static, staticmethod):
         return class_value(frame, cls, name, static.__func__)
     if isinstance(static, property):
+        guard_class(frame, cls, name)
         return constant(static)
     getter = static_attribute(type(static), "__get__")
     if is_python(getter):
+        guard_class(frame, cls, name)
+        guard_descriptor(frame, static)
         return frame.call(constant(getter), [constant(static), constant(None), owner], {})
     try:
         value = getattr(cls, name)

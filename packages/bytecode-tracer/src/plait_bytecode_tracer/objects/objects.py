@@ -35,7 +35,7 @@ from plait_bytecode_tracer.objects.statics import (
 )
 from plait_bytecode_tracer.objects.twin_attributes import ABSENT_OF_TWIN, is_seen, of_twin
 from plait_bytecode_tracer.objects.writes import write_attribute, write_entry
-from plait_bytecode_tracer.outside.assumptions import guard_no_own
+from plait_bytecode_tracer.outside.assumptions import guard_no_own, guard_no_variable
 from plait_bytecode_tracer.outside.containers import wrap_storage
 from plait_bytecode_tracer.outside.liveness import is_held
 from plait_bytecode_tracer.outside.tables import own_dict, written_globals
@@ -165,6 +165,8 @@ def module_variable(frame: Frame, owner: Known, name: str) -> Variable | None:
             return constant(found)
     value = getattr(module, name, MISSING)
     if value is MISSING:
+        source = owner.source or frame.state.constants.source(module, module.__name__)
+        guard_no_variable(frame.state, source, module, name)
         return None
     if owner.source is None:
         return constant(value)
