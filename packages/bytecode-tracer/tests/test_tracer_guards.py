@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import enum
 import functools
 import pickle
@@ -121,6 +122,15 @@ def test_monkeypatched_method_is_noticed():
     assert made(thing, X)[0, 0] == 11
 
 
+def followed(programs, *changes):
+    """Compiled and eager results agree, before and after each of some changes."""
+    made = list(map(compiled, programs))
+    for change in (lambda: None, *changes, lambda: None):
+        change()
+        for program, function in zip(programs, made, strict=True):
+            assert torch.equal(function(X), program(X))
+
+
 def holders():
     """Objects that any name may come to: modules and classes of every kind."""
     silent = types.ModuleType("silent")
@@ -139,19 +149,15 @@ def test_a_name_that_comes_to_a_module_or_class_is_noticed(place):
         except AttributeError:
             return x * 7
 
-    programs = [
-        lambda x: x * getattr(owner, "flag", 2),
-        lambda x: x * 3 if hasattr(owner, "flag") else x * 5,
-        caught,
-    ]
-    made = list(map(compiled, programs))
-    for value in (None, 11, None):
-        if value is not None:
-            owner.flag = value
-        elif hasattr(owner, "flag"):
-            del owner.flag
-        for program, function in zip(programs, made, strict=True):
-            assert torch.equal(function(X), program(X))
+    followed(
+        [
+            lambda x: x * getattr(owner, "flag", 2),
+            lambda x: x * 3 if hasattr(owner, "flag") else x * 5,
+            caught,
+        ],
+        lambda: setattr(owner, "flag", 11),
+        lambda: delattr(owner, "flag"),
+    )
 
 
 def test_a_module_that_begins_to_answer_is_noticed():
@@ -178,6 +184,95 @@ def test_a_replaced_classmethod_or_property_is_noticed_through_the_class():
     Thing.scale = classmethod(lambda cls, x: x * 3)
     Thing.factor = property(lambda self: 3)
     assert [int(function(X)[0, 0]) for function in made] == [3, 3]
+
+
+class Scale:
+    """A descriptor that gives what it holds."""
+
+    def __init__(self, held):
+        self.held = held
+
+    def __get__(self, instance, owner=None):
+        return self.held * getattr(self, "times", 1)
+
+
+class Box:
+    def __init__(self, value):
+        self.value = value
+
+
+def test_what_a_descriptor_holds_is_guarded():
+    scale, tensors = Scale(2), Scale(torch.full((3,), 2.0))
+
+    class Thing:
+        factor = scale
+        weight = tensors
+
+    thing = Thing()
+    followed(
+        [lambda x: x * thing.factor, lambda x: x * Thing.factor, lambda x: x * thing.weight],
+        lambda: setattr(scale, "held", 3),
+        lambda: setattr(scale, "times", 5),
+        lambda: delattr(scale, "times"),
+        lambda: setattr(tensors, "held", torch.full((3,), 7.0)),
+    )
+
+
+def test_what_is_reached_through_definitions_is_guarded():
+    box = Box(2)
+
+    class Slotted:
+        __slots__ = ("times", "value")
+
+        def __get__(self, instance, owner=None):
+            return self.value * getattr(self, "times", 1)
+
+    class Meta(type):
+        held = box
+
+    class Thing(metaclass=Meta):
+        factor = Slotted()
+
+    @dataclasses.dataclass
+    class Data:
+        field: int = dataclasses.field(default=1, metadata={"box": box})
+
+    factor = Thing.__dict__["factor"]
+    factor.value = 3
+    followed(
+        [
+            lambda x: x * Thing.held.value,
+            lambda x: x * dataclasses.fields(Data)[0].metadata["box"].value,
+            lambda x: x * Thing.factor,
+        ],
+        lambda: setattr(box, "value", 5),
+        lambda: setattr(factor, "value", 4),
+        lambda: setattr(factor, "times", 7),
+        lambda: delattr(factor, "times"),
+    )
+
+
+def test_an_argument_that_a_definition_holds_too_is_told_apart():
+    held, other = Box(2), Box(3)
+
+    class Holder:
+        def __get__(self, instance, owner=None):
+            return self.box
+
+    holder = Holder()
+    holder.box = held
+
+    class Thing:
+        box = holder
+
+    def program(box, x):
+        box.value = 10
+        return x * Thing.box.value
+
+    made = compiled(program)
+    for box, expected in ((held, 10), (other, 2), (held, 10), (other, 2)):
+        held.value = 2
+        assert made(box, X)[0, 0] == expected
 
 
 def test_recompile_names_the_guard_and_the_line():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
+import inspect
 import types
 from typing import Any
 
@@ -42,9 +44,10 @@ from plait_bytecode_tracer.outside.tables import own_dict, written_globals
 from plait_bytecode_tracer.tensors.asking import stand_in
 from plait_bytecode_tracer.twins.registry import TWINS
 from plait_bytecode_tracer.values.classes import type_of
-from plait_bytecode_tracer.values.constants import is_constant
+from plait_bytecode_tracer.values.constants import is_constant, is_definition
 from plait_bytecode_tracer.values.lookup import is_a, is_asked
-from plait_bytecode_tracer.values.plain import STORED_KINDS, TUPLE_GETTER, VALUE_BASES, own_table
+from plait_bytecode_tracer.values.plain import TUPLE_GETTER, VALUE_BASES, own_table
+from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
     DictVariable,
@@ -133,13 +136,11 @@ def instance_attribute(frame: Frame, owner: Variable, name: str) -> Variable | N
     wrapped = frame.state.world.wrapped.get(id(table))
     if isinstance(wrapped, DictVariable) and wrapped.writes:
         return wrapped.items.get(name)
+    source = source_of(frame, owner)
     if name not in table:
-        if owner.source is not None:
-            guard_no_own(frame.state, owner.source, name, plain=not hidden)
+        if source is not None:
+            guard_no_own(frame.state, source, name, plain=not hidden)
         return None
-    source = owner.source
-    if source is None and _may_change(frame, real, table[name]):
-        source = frame.state.constants.source(real, type(real).__name__)
     if source is None:
         return frame.state.made.part(real, table[name], f"{{}}.__dict__[{name!r}]")
     own, source = source, source.entry(name)
@@ -148,9 +149,14 @@ def instance_attribute(frame: Frame, owner: Variable, name: str) -> Variable | N
     return frame.state.wrap(table[name], source)
 
 
-def _may_change(frame: Frame, owner: object, value: object) -> bool:
-    """Whether an object of no source, which is the same in each call, holds a container."""
-    return type(value) in STORED_KINDS and not frame.state.made.depends(owner)
+def source_of(frame: Frame, owner: Known) -> Source | None:
+    """Where an object is read from: one that came from a class is the same in each call.
+
+    None of what each call makes anew.
+    """
+    if owner.source is not None or frame.state.made.depends(owner.value):
+        return owner.source
+    return frame.state.constants.source(owner.value, type(owner.value).__name__)
 
 
 def module_variable(frame: Frame, owner: Known, name: str) -> Variable | None:
@@ -206,14 +212,26 @@ def _slot(frame: Frame, owner: Variable, name: str, static: Any) -> Variable | N
     if written is not None:
         return None if written is DELETED else written
     value = getattr(owner.value, name, MISSING)
+    source = owner.source if _is_settled(owner.value, value) else source_of(frame, owner)
     if value is MISSING:
-        if owner.source is not None:
+        if source is not None:
             text = f"no attribute {name}"
-            frame.state.require(owner.source, Kind.NO_ATTRIBUTE, name, text)
+            frame.state.require(source, Kind.NO_ATTRIBUTE, name, text)
         return None
-    if owner.source is None:
+    if source is None:
         return frame.state.made.part(owner.value, value, f"{{}}.{name}")
-    return frame.state.wrap(value, owner.source.attribute(name))
+    return frame.state.wrap(value, source.attribute(name))
+
+
+_DESCRIBING = (property, dataclasses.Field, inspect.Signature, inspect.Parameter)
+"""Classes of what tells of definitions, which nobody changes once it is made."""
+
+
+def _is_settled(owner: object, value: object) -> bool:
+    """Whether a field stays what it is, without a guard; what it holds may change all the same."""
+    if is_a(owner, inspect.Signature) or not is_a(owner, _DESCRIBING):
+        return is_a(owner, inspect.Signature)
+    return value is MISSING or is_constant(value) or is_definition(value)
 
 
 def _weak_reference(frame: Frame, owner: ObjectVariable) -> Variable:
