@@ -275,6 +275,56 @@ def test_an_argument_that_a_definition_holds_too_is_told_apart():
         assert made(box, X)[0, 0] == expected
 
 
+class Unit(enum.Enum):
+    METER = 1
+    MILE = 2
+
+    def __init__(self, number):
+        self.length = number * 10
+
+    @classmethod
+    def _missing_(cls, value):
+        return cls.METER
+
+
+def test_attributes_of_members_of_enumerations_are_guarded(monkeypatch):
+    meter = Unit.METER
+    mixed = enum.IntEnum("Level", "LOW HIGH")
+    boxed = enum.Enum("Boxed", {"HELD": Box(2)})
+    passed = compiled(lambda x, unit: x * unit.length)
+    assert passed(X, meter)[0, 0] == 10
+    followed(
+        [
+            lambda x: x * Unit.METER.length,
+            lambda x: x * getattr(meter, "extra", 1),
+            lambda x: x * Unit(9).length,
+            lambda x: x * sum(unit.length for unit in Unit),
+            lambda x: x * getattr(mixed.HIGH, "length", mixed.HIGH.bit_length()),
+            lambda x: x * boxed.HELD.value.value,
+        ],
+        lambda: monkeypatch.setattr(meter, "length", 77),
+        lambda: monkeypatch.setattr(meter, "extra", 5, raising=False),
+        lambda: monkeypatch.delattr(meter, "extra"),
+        lambda: monkeypatch.setattr(Unit, "extra", 6, raising=False),
+        lambda: monkeypatch.setattr(Unit, "_missing_", classmethod(lambda cls, value: cls.MILE)),
+        lambda: setattr(mixed.HIGH, "length", 4),
+        lambda: setattr(boxed.HELD.value, "value", 3),
+    )
+    assert passed(X, meter)[0, 0] == 77
+
+
+def test_what_a_call_sets_on_a_member_of_an_enumeration_is_read_there(monkeypatch):
+    monkeypatch.setattr(Unit.MILE, "length", 20)
+
+    def program(x):
+        Unit.MILE.length += 1
+        return x * Unit.MILE.length
+
+    made = compiled(program)
+    assert [int(made(X)[0, 0]) for _ in range(3)] == [21, 22, 23]
+    assert Unit.MILE.length == 23
+
+
 def test_recompile_names_the_guard_and_the_line():
     made = compiled(lambda x: x + 1)
     made(X)

@@ -21,6 +21,7 @@ from plait_bytecode_tracer.objects.objects import (
     module_variable,
     object_attribute,
     own_attributes,
+    source_of,
 )
 from plait_bytecode_tracer.objects.statics import (
     MISSING,
@@ -32,7 +33,7 @@ from plait_bytecode_tracer.objects.statics import (
 )
 from plait_bytecode_tracer.outside.tables import global_table
 from plait_bytecode_tracer.rules.registry import find_builtin
-from plait_bytecode_tracer.values.constants import is_constant
+from plait_bytecode_tracer.values.constants import is_constant, is_definition
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.numpy_objects import is_numpy_constant
 from plait_bytecode_tracer.values.plain import STORED_KINDS
@@ -84,12 +85,40 @@ def known_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
 
 def _member_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
     """An attribute of an enum's member; what the user's Python gives is traced."""
-    static = static_attribute(type(owner.value), name)
-    function = static.fget if isinstance(static, property) else static
-    if is_python(function) and function.__module__ != "enum":
-        return bind_attribute(frame, owner, type(owner.value), name, static)
-    value = getattr(owner.value, name, MISSING)
-    return None if value is MISSING else frame.state.made.part(owner.value, value, f"{{}}.{name}")
+    member, cls = owner.value, type(owner.value)
+    static = static_attribute(cls, name)
+    if not _is_of_enums(name, static):
+        return object_attribute(frame, owner, name)
+    value = getattr(member, name, MISSING)
+    if value is MISSING:
+        return None
+    source = source_of(frame, owner)
+    if name in ("value", "_value_") and source is not None and not _is_unchanging(value):
+        return frame.state.wrap(value, source.entry("_value_"))
+    return frame.state.made.part(member, value, f"{{}}.{name}")
+
+
+def _is_of_enums(name: str, static: Any) -> bool:
+    """Whether all enums have it, or the classes in C that they inherit from."""
+    if is_a(static, _IN_C):
+        return True
+    is_property = isinstance(static, property) or type(static).__module__ == "enum"
+    function = static.fget if is_property else static
+    if is_python(function):
+        return bool(function.__module__ == "enum")
+    return is_property or name[:1] == name[-1:] == "_"
+
+
+def _is_unchanging(value: Any) -> bool:
+    """Whether a value says all there is to it."""
+    return is_constant(value) or is_definition(value)
+
+
+_IN_C = (
+    *(types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType),
+    *(types.ClassMethodDescriptorType, types.MemberDescriptorType, types.BuiltinFunctionType),
+)
+"""Classes of what classes in C define."""
 
 
 def _real_function_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
