@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import functools
 import inspect
+import threading
 import types
 from typing import Any
 
@@ -40,13 +41,13 @@ from plait_bytecode_tracer.objects.writes import write_attribute, write_entry
 from plait_bytecode_tracer.outside.assumptions import guard_no_own, guard_no_variable
 from plait_bytecode_tracer.outside.containers import wrap_storage
 from plait_bytecode_tracer.outside.liveness import is_held
-from plait_bytecode_tracer.outside.tables import own_dict, written_globals
+from plait_bytecode_tracer.outside.tables import own_dict, thread_source, written_globals
 from plait_bytecode_tracer.tensors.asking import stand_in
 from plait_bytecode_tracer.twins.registry import TWINS
 from plait_bytecode_tracer.values.classes import type_of
 from plait_bytecode_tracer.values.constants import is_constant, is_definition
 from plait_bytecode_tracer.values.lookup import is_a, is_asked
-from plait_bytecode_tracer.values.plain import TUPLE_GETTER, VALUE_BASES, own_table
+from plait_bytecode_tracer.values.plain import TUPLE_GETTER, VALUE_BASES, own_table, thread_table
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
@@ -126,6 +127,8 @@ def instance_attribute(frame: Frame, owner: Variable, name: str) -> Variable | N
     written = frame.state.world.attributes.get(id(real), {}).get(name)
     if written is not None:
         return None if written is DELETED else written
+    if is_a(real, threading.local):
+        return _of_thread(frame, owner, name)
     hidden = is_asked(type(real))
     if is_a(real, types.ModuleType) and not hidden:
         return module_variable(frame, owner, name)
@@ -147,6 +150,24 @@ def instance_attribute(frame: Frame, owner: Variable, name: str) -> Variable | N
     if hidden:
         source = own.own_attribute(name, frame.state.constants.name(own_table))
     return frame.state.wrap(table[name], source)
+
+
+def _of_thread(frame: Frame, owner: Known, name: str) -> Variable | None:
+    """What a `threading.local` holds under a name, for the thread that calls."""
+    if name == "__dict__":  # no descriptor of its class, if it is `threading.local` itself
+        return own_attributes(frame, owner)
+    table = thread_table(owner.value)
+    wrapped = frame.state.world.wrapped.get(id(table))
+    if isinstance(wrapped, DictVariable) and wrapped.writes:
+        return wrapped.items.get(name)
+    source = source_of(frame, owner)
+    if source is None:
+        raise TraceBreakError("GB0007", f"the attribute {name!r} of each thread's own")
+    held = thread_source(frame.state, source)
+    if name not in table:
+        frame.state.require(held, Kind.LACKS, name, f"{source.text} has no own {name}")
+        return None
+    return frame.state.wrap(table[name], held.named(name))
 
 
 def source_of(frame: Frame, owner: Known) -> Source | None:

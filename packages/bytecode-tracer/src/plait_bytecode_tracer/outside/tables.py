@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
-from plait_bytecode_tracer.values.lookup import is_asked
-from plait_bytecode_tracer.values.plain import own_table
+from plait_bytecode_tracer.values.lookup import is_a, is_asked
+from plait_bytecode_tracer.values.plain import own_table, thread_table
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import DictVariable
 
@@ -16,11 +17,20 @@ if TYPE_CHECKING:
 
 def own_dict(state: TraceState, value: Any, source: Source) -> DictVariable:
     """The instance dictionary of an object from outside."""
-    reader = state.constants.name(own_table) if is_asked(type(value)) else None
-    found = state.wrap(own_table(value), source.instance_dict(reader))
+    if is_a(value, threading.local):
+        found = state.wrap(thread_table(value), thread_source(state, source))
+    else:
+        reader = state.constants.name(own_table) if is_asked(type(value)) else None
+        found = state.wrap(own_table(value), source.instance_dict(reader))
     if not isinstance(found, DictVariable):
         raise TraceBreakError("GB0007", f"the __dict__ of {source.text}")
     return found
+
+
+def thread_source(state: TraceState, source: Source) -> Source:
+    """What an object holds for the thread that calls: which dict it is, each call asks."""
+    reader = state.constants.name(thread_table)
+    return Source(f"{reader}({source.code})", f"{source.text}.__dict__", source)
 
 
 def global_table(state: TraceState, namespace: dict[str, Any]) -> DictVariable:
