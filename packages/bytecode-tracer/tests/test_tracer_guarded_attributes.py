@@ -267,3 +267,85 @@ def test_what_a_call_sets_for_its_thread_is_there_in_the_next():
     made = compiled(count)
     assert [int(made(X)[0, 0]) for _ in range(3)] == [1, 2, 3]
     assert vars(plain) == {"depth": 3}
+
+
+def a_class_with_a_metaclass():
+    class Base(type):
+        inherited = 3
+
+        def __len__(cls):
+            return 4
+
+    class Meta(Base):
+        value = 2
+
+        @property
+        def double(cls):
+            return cls.value * 2
+
+        def __getattr__(cls, name):
+            if name == "missing":
+                raise AttributeError(name)
+            return 5
+
+        def __contains__(cls, item):
+            return cls.value == item
+
+        def __instancecheck__(cls, instance):
+            return cls.value == 2
+
+    class Thing(metaclass=Meta):
+        own = 7
+
+        def __init__(self):
+            self.size = 1
+
+    return Base, Meta, Thing
+
+
+def test_what_a_class_gets_from_its_metaclass_is_guarded():
+    base, meta, thing = a_class_with_a_metaclass()
+    followed(
+        [
+            lambda x: x * thing.value * thing.inherited,
+            lambda x: x * thing.double,
+            lambda x: x * thing.anything,
+            lambda x: x * getattr(thing, "missing", 8),
+            lambda x: x * (3 if 2 in thing else 4),
+            lambda x: x * (3 if isinstance(x, thing) else 4),
+            lambda x: x * thing().size * thing.own,
+            lambda x: x * len(thing),
+        ],
+        lambda: setattr(meta, "value", 3),
+        lambda: setattr(base, "inherited", 4),
+        lambda: setattr(meta, "__getattr__", lambda cls, name: 6),
+        lambda: setattr(meta, "__call__", lambda cls: types.SimpleNamespace(size=9)),
+        lambda: setattr(thing, "value", 4),
+        lambda: setattr(thing, "anything", 11),
+        lambda: setattr(meta, "own", property(lambda cls: 12)),
+        lambda: setattr(base, "__len__", lambda cls: 13),
+        lambda: delattr(thing, "value"),
+        lambda: delattr(meta, "__getattr__") or setattr(thing, "missing", 2),
+    )
+
+
+def test_what_comes_to_a_metaclass_is_noticed():
+    class Meta(type):
+        pass
+
+    class Thing(metaclass=Meta):
+        def __init__(self):
+            self.size = 1
+
+    followed(
+        [
+            lambda x: x * getattr(Thing, "value", 2),
+            lambda x: x * Thing().size,
+            lambda x: x * (3 if isinstance(x, Thing) else 4),
+        ],
+        lambda: setattr(Meta, "value", 3),
+        lambda: setattr(Meta, "__call__", lambda cls: types.SimpleNamespace(size=9)),
+        lambda: setattr(Meta, "__instancecheck__", lambda cls, instance: True),
+        lambda: delattr(Meta, "value"),
+        lambda: setattr(Meta, "__getattr__", lambda cls, name: 5),
+    )

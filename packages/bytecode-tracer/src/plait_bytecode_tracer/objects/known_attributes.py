@@ -16,6 +16,7 @@ from plait_bytecode_tracer.objects.class_methods import bind_to_class
 from plait_bytecode_tracer.objects.class_writes import written_to_class
 from plait_bytecode_tracer.objects.objects import (
     bind_attribute,
+    by_hook,
     class_value,
     generic_attribute,
     module_variable,
@@ -28,6 +29,7 @@ from plait_bytecode_tracer.objects.statics import (
     MODULE_GETATTR,
     guard_class,
     guard_descriptor,
+    is_data_descriptor,
     is_python,
     static_attribute,
 )
@@ -167,27 +169,22 @@ def _type_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
     if name == "__mro__":
         return constant(cls.__mro__)
     meta_static = static_attribute(type(cls), name)
+    guard_class(frame, type(cls), name)
+    guard_class(frame, type(cls), "__getattribute__")
     if is_python(static_attribute(type(cls), "__getattribute__")):
         return made_class_attribute(frame, owner, name)
     if name == "__dict__":
         table = frame.state.constants.source(cls, cls.__qualname__).attribute(name)
         return frame.state.wrap(cls.__dict__, table)
+    if _comes_first(meta_static):
+        guard_descriptor(frame, meta_static)
+        return bind_attribute(frame, owner, type(cls), name, meta_static)
     static = static_attribute(cls, name)
     if isinstance(static, types.ClassMethodDescriptorType):  # bound anew at each look
         guard_class(frame, cls, name)
         return constant(getattr(cls, name))
-    if isinstance(meta_static, property) and meta_static.fget is not None:
-        return frame.call(constant(meta_static.fget), [owner], {})
     if static is MISSING:
-        if is_python(meta_static):
-            return BoundVariable(constant(meta_static), owner)
-        if isinstance(meta_static, types.MethodDescriptorType) and find_builtin(meta_static):
-            return BoundVariable(constant(meta_static), owner)
-        value = getattr(cls, name, MISSING)
-        if value is MISSING:
-            guard_class(frame, cls, name)
-            return None
-        return constant(value)
+        return _of_metaclass(frame, owner, name, meta_static)
     if isinstance(static, classmethod):
         guard_class(frame, cls, name)
         return bind_to_class(frame, static, owner)
@@ -206,6 +203,49 @@ def _type_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
     except AttributeError:  # of a slot of the class itself
         return None
     return class_value(frame, cls, name, value)
+
+
+def _comes_first(static: Any) -> bool:
+    """Whether what a metaclass has under a name hides what its classes define."""
+    if isinstance(static, property):
+        return True
+    is_data = static is not MISSING and is_data_descriptor(static)
+    return is_data and is_python(static_attribute(type(static), "__get__"))
+
+
+def _of_metaclass(frame: Frame, owner: Known, name: str, static: Any) -> Variable | None:
+    """What a class gets from its metaclass under a name that neither it nor a base defines."""
+    cls: type = owner.value
+    if static is MISSING:
+        guard_class(frame, cls, name)
+        return _by_fallback(frame, owner, name)
+    if isinstance(static, types.MethodDescriptorType) and find_builtin(static):
+        return BoundVariable(constant(static), owner)
+    if is_a(static, _IN_C):
+        value = getattr(cls, name, MISSING)
+        return _by_fallback(frame, owner, name) if value is MISSING else constant(value)
+    guard_class(frame, cls, name)
+    guard_descriptor(frame, static)
+    if is_python(static):
+        return BoundVariable(constant(static), owner)
+    return bind_attribute(frame, owner, type(cls), name, static)
+
+
+def _by_fallback(frame: Frame, owner: Known, name: str) -> Variable | None:
+    """What `__getattr__` of a metaclass finds."""
+    meta = type(owner.value)
+    fallback = static_attribute(meta, "__getattr__")
+    guard_class(frame, meta, "__getattr__")
+    if fallback is MISSING:
+        return None
+    if fallback is _ENUM_FALLBACK:
+        value = getattr(owner.value, name, MISSING)
+        return None if value is MISSING else constant(value)
+    return by_hook(frame, owner, meta, "__getattr__", fallback, name)
+
+
+_ENUM_FALLBACK = static_attribute(enum.EnumMeta, "__getattr__")
+"""What finds members by their names, in some versions of Python."""
 
 
 def _module_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:

@@ -71,18 +71,18 @@ def object_attribute(frame: Frame, owner: Variable, name: str) -> Variable | Non
     own_way = not isinstance(fallback, types.WrapperDescriptorType) and fallback is not MISSING
     try:
         if not isinstance(getter, types.WrapperDescriptorType):
-            return _by_hook(frame, owner, cls, "__getattribute__", getter, name)
+            return by_hook(frame, owner, cls, "__getattribute__", getter, name)
         found = generic_attribute(frame, owner, name)
     except PythonError as error:
         if not issubclass(exception_class(error.value), AttributeError) or not own_way:
             raise
         found = None
     if found is None and own_way:
-        return _by_hook(frame, owner, cls, "__getattr__", fallback, name)
+        return by_hook(frame, owner, cls, "__getattr__", fallback, name)
     return found
 
 
-def _by_hook(
+def by_hook(
     frame: Frame, owner: Variable, cls: type, hook: str, static: Any, name: str
 ) -> Variable:
     """`owner.name` as a hook of its class finds it, which may be any descriptor."""
