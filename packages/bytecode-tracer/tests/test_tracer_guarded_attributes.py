@@ -349,3 +349,22 @@ def test_what_comes_to_a_metaclass_is_noticed():
         lambda: delattr(Meta, "value"),
         lambda: setattr(Meta, "__getattr__", lambda cls, name: 5),
     )
+
+
+class Tagged(torch.Tensor):
+    tag = 2
+
+    def scaled(self):
+        return self.as_subclass(torch.Tensor) * 3
+
+
+def test_what_a_tensor_of_a_subclass_hides_of_its_class_is_noticed():
+    tensor = X.as_subclass(Tagged)
+    programs = [lambda x: x * tensor.tag, lambda x: x * tensor.scaled()]
+    followed(
+        programs,
+        lambda: setattr(tensor, "tag", 6),
+        lambda: setattr(tensor, "scaled", lambda: 5),
+        lambda: delattr(tensor, "tag"),
+        lambda: delattr(tensor, "scaled"),
+    )
