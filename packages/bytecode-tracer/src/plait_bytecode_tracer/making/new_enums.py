@@ -7,7 +7,7 @@ import enum
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.making.building import make
 from plait_bytecode_tracer.objects.folding import fold
-from plait_bytecode_tracer.objects.statics import is_python, static_attribute
+from plait_bytecode_tracer.objects.statics import guard_class, is_python, static_attribute
 from plait_bytecode_tracer.values.variables import Known, Variable
 
 _CALLED = (
@@ -25,6 +25,7 @@ def call_enum(
     if issubclass(cls, type) or static_attribute(type(cls), "__call__") is not _CALL:
         return None
     if len(args) + len(kwargs) == 1 and _is_of_library(cls, "_missing_"):
+        guard_class(frame, cls, "_missing_")
         return fold(cls, args, kwargs)
     known = type(cls) is enum.EnumMeta and all(_is_of_library(cls, name) for name in _CALLED)
     named = set(kwargs) - {"names"}

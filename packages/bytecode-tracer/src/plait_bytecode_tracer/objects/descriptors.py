@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import threading
 import types
 from collections.abc import Callable
 from typing import Any
@@ -274,20 +275,29 @@ def _refuse_class(owner: Variable, method: str) -> None:
         fails(TypeError, f"can't apply this {method} to {type(owner.value).__name__} object")
 
 
+def _refuse_thread(owner: Variable) -> None:
+    """What `object` finds in a `threading.local` is not what its threads have."""
+    if issubclass(type_of(owner), threading.local):
+        raise TraceBreakError("GB0007", "a method of object for what each thread has of its own")
+
+
 def _setattr(frame: Frame, owner: Variable, name: Variable, value: Variable) -> Variable:
     _refuse_class(owner, "__setattr__")
+    _refuse_thread(owner)
     generic_store(frame, owner, _attribute_name(name), value)
     return constant(None)
 
 
 def _delattr(frame: Frame, owner: Variable, name: Variable) -> Variable:
     _refuse_class(owner, "__delattr__")
+    _refuse_thread(owner)
     delete_attribute(frame, owner, _attribute_name(name))
     return constant(None)
 
 
 def _getattribute(frame: Frame, owner: Variable, name: Variable) -> Variable:
     plain = _attribute_name(name)
+    _refuse_thread(owner)
     found = generic_attribute(frame, owner, plain)
     if found is None:
         text = f"{class_of(owner).__name__!r} object has no attribute {plain!r}"

@@ -68,6 +68,7 @@ def call_class(
         return _struct_sequence(frame, cls, args, kwargs)
     if typing.is_typeddict(cls):
         return _new_dict(frame, dict, args, kwargs)
+    guard_class(frame, type(cls), "__call__")
     if isinstance(cls, enum.EnumMeta):
         found = call_enum(frame, function, args, kwargs)
         if found is not None:

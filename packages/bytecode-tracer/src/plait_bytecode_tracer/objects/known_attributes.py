@@ -16,22 +16,26 @@ from plait_bytecode_tracer.objects.class_methods import bind_to_class
 from plait_bytecode_tracer.objects.class_writes import written_to_class
 from plait_bytecode_tracer.objects.objects import (
     bind_attribute,
+    by_hook,
     class_value,
     generic_attribute,
     module_variable,
     object_attribute,
     own_attributes,
+    source_of,
 )
 from plait_bytecode_tracer.objects.statics import (
     MISSING,
     MODULE_GETATTR,
     guard_class,
+    guard_descriptor,
+    is_data_descriptor,
     is_python,
     static_attribute,
 )
 from plait_bytecode_tracer.outside.tables import global_table
 from plait_bytecode_tracer.rules.registry import find_builtin
-from plait_bytecode_tracer.values.constants import is_constant
+from plait_bytecode_tracer.values.constants import is_constant, is_definition
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.numpy_objects import is_numpy_constant
 from plait_bytecode_tracer.values.plain import STORED_KINDS
@@ -83,12 +87,40 @@ def known_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
 
 def _member_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
     """An attribute of an enum's member; what the user's Python gives is traced."""
-    static = static_attribute(type(owner.value), name)
-    function = static.fget if isinstance(static, property) else static
-    if is_python(function) and function.__module__ != "enum":
-        return bind_attribute(frame, owner, type(owner.value), name, static)
-    value = getattr(owner.value, name, MISSING)
-    return None if value is MISSING else frame.state.made.part(owner.value, value, f"{{}}.{name}")
+    member, cls = owner.value, type(owner.value)
+    static = static_attribute(cls, name)
+    if not _is_of_enums(name, static):
+        return object_attribute(frame, owner, name)
+    value = getattr(member, name, MISSING)
+    if value is MISSING:
+        return None
+    source = source_of(frame, owner)
+    if name in ("value", "_value_") and source is not None and not _is_unchanging(value):
+        return frame.state.wrap(value, source.entry("_value_"))
+    return frame.state.made.part(member, value, f"{{}}.{name}")
+
+
+def _is_of_enums(name: str, static: Any) -> bool:
+    """Whether all enums have it, or the classes in C that they inherit from."""
+    if is_a(static, _IN_C):
+        return True
+    is_property = isinstance(static, property) or type(static).__module__ == "enum"
+    function = static.fget if is_property else static
+    if is_python(function):
+        return bool(function.__module__ == "enum")
+    return is_property or name[:1] == name[-1:] == "_"
+
+
+def _is_unchanging(value: Any) -> bool:
+    """Whether a value says all there is to it."""
+    return is_constant(value) or is_definition(value)
+
+
+_IN_C = (
+    *(types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType),
+    *(types.ClassMethodDescriptorType, types.MemberDescriptorType, types.BuiltinFunctionType),
+)
+"""Classes of what classes in C define."""
 
 
 def _real_function_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
@@ -137,38 +169,83 @@ def _type_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
     if name == "__mro__":
         return constant(cls.__mro__)
     meta_static = static_attribute(type(cls), name)
+    guard_class(frame, type(cls), name)
+    guard_class(frame, type(cls), "__getattribute__")
     if is_python(static_attribute(type(cls), "__getattribute__")):
         return made_class_attribute(frame, owner, name)
     if name == "__dict__":
         table = frame.state.constants.source(cls, cls.__qualname__).attribute(name)
         return frame.state.wrap(cls.__dict__, table)
+    if _comes_first(meta_static):
+        guard_descriptor(frame, meta_static)
+        return bind_attribute(frame, owner, type(cls), name, meta_static)
     static = static_attribute(cls, name)
     if isinstance(static, types.ClassMethodDescriptorType):  # bound anew at each look
         guard_class(frame, cls, name)
         return constant(getattr(cls, name))
-    if isinstance(meta_static, property) and meta_static.fget is not None:
-        return frame.call(constant(meta_static.fget), [owner], {})
     if static is MISSING:
-        if is_python(meta_static):
-            return BoundVariable(constant(meta_static), owner)
-        if isinstance(meta_static, types.MethodDescriptorType) and find_builtin(meta_static):
-            return BoundVariable(constant(meta_static), owner)
-        value = getattr(cls, name, MISSING)
-        return None if value is MISSING else constant(value)
+        return _of_metaclass(frame, owner, name, meta_static)
     if isinstance(static, classmethod):
+        guard_class(frame, cls, name)
         return bind_to_class(frame, static, owner)
     if isinstance(static, staticmethod):
         return class_value(frame, cls, name, static.__func__)
     if isinstance(static, property):
+        guard_class(frame, cls, name)
         return constant(static)
     getter = static_attribute(type(static), "__get__")
     if is_python(getter):
+        guard_class(frame, cls, name)
+        guard_descriptor(frame, static)
         return frame.call(constant(getter), [constant(static), constant(None), owner], {})
     try:
         value = getattr(cls, name)
     except AttributeError:  # of a slot of the class itself
         return None
     return class_value(frame, cls, name, value)
+
+
+def _comes_first(static: Any) -> bool:
+    """Whether what a metaclass has under a name hides what its classes define."""
+    if isinstance(static, property):
+        return True
+    is_data = static is not MISSING and is_data_descriptor(static)
+    return is_data and is_python(static_attribute(type(static), "__get__"))
+
+
+def _of_metaclass(frame: Frame, owner: Known, name: str, static: Any) -> Variable | None:
+    """What a class gets from its metaclass under a name that neither it nor a base defines."""
+    cls: type = owner.value
+    if static is MISSING:
+        guard_class(frame, cls, name)
+        return _by_fallback(frame, owner, name)
+    if isinstance(static, types.MethodDescriptorType) and find_builtin(static):
+        return BoundVariable(constant(static), owner)
+    if is_a(static, _IN_C):
+        value = getattr(cls, name, MISSING)
+        return _by_fallback(frame, owner, name) if value is MISSING else constant(value)
+    guard_class(frame, cls, name)
+    guard_descriptor(frame, static)
+    if is_python(static):
+        return BoundVariable(constant(static), owner)
+    return bind_attribute(frame, owner, type(cls), name, static)
+
+
+def _by_fallback(frame: Frame, owner: Known, name: str) -> Variable | None:
+    """What `__getattr__` of a metaclass finds."""
+    meta = type(owner.value)
+    fallback = static_attribute(meta, "__getattr__")
+    guard_class(frame, meta, "__getattr__")
+    if fallback is MISSING:
+        return None
+    if fallback is _ENUM_FALLBACK:
+        value = getattr(owner.value, name, MISSING)
+        return None if value is MISSING else constant(value)
+    return by_hook(frame, owner, meta, "__getattr__", fallback, name)
+
+
+_ENUM_FALLBACK = static_attribute(enum.EnumMeta, "__getattr__")
+"""What finds members by their names, in some versions of Python."""
 
 
 def _module_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
+import inspect
+import threading
 import types
 from typing import Any
 
@@ -35,21 +38,23 @@ from plait_bytecode_tracer.objects.statics import (
 )
 from plait_bytecode_tracer.objects.twin_attributes import ABSENT_OF_TWIN, is_seen, of_twin
 from plait_bytecode_tracer.objects.writes import write_attribute, write_entry
-from plait_bytecode_tracer.outside.assumptions import guard_no_own
+from plait_bytecode_tracer.outside.assumptions import guard_no_own, guard_no_variable
 from plait_bytecode_tracer.outside.containers import wrap_storage
 from plait_bytecode_tracer.outside.liveness import is_held
 from plait_bytecode_tracer.outside.tables import (
     is_own_table,
     own_dict,
     refuse_shared_table,
+    thread_source,
     written_globals,
 )
 from plait_bytecode_tracer.tensors.asking import stand_in
 from plait_bytecode_tracer.twins.registry import TWINS
 from plait_bytecode_tracer.values.classes import type_of
-from plait_bytecode_tracer.values.constants import is_constant
+from plait_bytecode_tracer.values.constants import is_constant, is_definition
 from plait_bytecode_tracer.values.lookup import is_a, is_asked
-from plait_bytecode_tracer.values.plain import STORED_KINDS, TUPLE_GETTER, VALUE_BASES, own_table
+from plait_bytecode_tracer.values.plain import TUPLE_GETTER, VALUE_BASES, own_table, thread_table
+from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
     DictVariable,
@@ -72,18 +77,18 @@ def object_attribute(frame: Frame, owner: Variable, name: str) -> Variable | Non
     own_way = not isinstance(fallback, types.WrapperDescriptorType) and fallback is not MISSING
     try:
         if not isinstance(getter, types.WrapperDescriptorType):
-            return _by_hook(frame, owner, cls, "__getattribute__", getter, name)
+            return by_hook(frame, owner, cls, "__getattribute__", getter, name)
         found = generic_attribute(frame, owner, name)
     except PythonError as error:
         if not issubclass(exception_class(error.value), AttributeError) or not own_way:
             raise
         found = None
     if found is None and own_way:
-        return _by_hook(frame, owner, cls, "__getattr__", fallback, name)
+        return by_hook(frame, owner, cls, "__getattr__", fallback, name)
     return found
 
 
-def _by_hook(
+def by_hook(
     frame: Frame, owner: Variable, cls: type, hook: str, static: Any, name: str
 ) -> Variable:
     """`owner.name` as a hook of its class finds it, which may be any descriptor."""
@@ -128,6 +133,8 @@ def instance_attribute(frame: Frame, owner: Variable, name: str) -> Variable | N
     written = frame.state.world.attributes.get(id(real), {}).get(name)
     if written is not None:
         return None if written is DELETED else written
+    if is_a(real, threading.local):
+        return _of_thread(frame, owner, name)
     hidden = is_asked(type(real))
     if is_a(real, types.ModuleType) and not hidden:
         return module_variable(frame, owner, name)
@@ -142,13 +149,11 @@ def instance_attribute(frame: Frame, owner: Variable, name: str) -> Variable | N
     wrapped = frame.state.world.wrapped.get(id(table))
     if isinstance(wrapped, DictVariable) and wrapped.writes:
         return wrapped.items.get(name)
+    source = source_of(frame, owner)
     if name not in table:
-        if owner.source is not None:
-            guard_no_own(frame.state, owner.source, name, plain=not hidden)
+        if source is not None:
+            guard_no_own(frame.state, source, name, plain=not hidden)
         return None
-    source = owner.source
-    if source is None and _may_change(frame, real, table[name]):
-        source = frame.state.constants.source(real, type(real).__name__)
     if source is None:
         return frame.state.made.part(real, table[name], f"{{}}.__dict__[{name!r}]")
     own, source = source, source.entry(name)
@@ -174,9 +179,32 @@ def _own_storage(frame: Frame, owner: Known) -> DictVariable | None:
     return storage if isinstance(storage, DictVariable) else None
 
 
-def _may_change(frame: Frame, owner: object, value: object) -> bool:
-    """Whether an object of no source, which is the same in each call, holds a container."""
-    return type(value) in STORED_KINDS and not frame.state.made.depends(owner)
+def _of_thread(frame: Frame, owner: Known, name: str) -> Variable | None:
+    """What a `threading.local` holds under a name, for the thread that calls."""
+    if name == "__dict__":  # no descriptor of its class, if it is `threading.local` itself
+        return own_attributes(frame, owner)
+    table = thread_table(owner.value)
+    wrapped = frame.state.world.wrapped.get(id(table))
+    if isinstance(wrapped, DictVariable) and wrapped.writes:
+        return wrapped.items.get(name)
+    source = source_of(frame, owner)
+    if source is None:
+        raise TraceBreakError("GB0007", f"the attribute {name!r} of each thread's own")
+    held = thread_source(frame.state, source)
+    if name not in table:
+        frame.state.require(held, Kind.LACKS, name, f"{source.text} has no own {name}")
+        return None
+    return frame.state.wrap(table[name], held.named(name))
+
+
+def source_of(frame: Frame, owner: Known) -> Source | None:
+    """Where an object is read from: one that came from a class is the same in each call.
+
+    None of what each call makes anew.
+    """
+    if owner.source is not None or frame.state.made.depends(owner.value):
+        return owner.source
+    return frame.state.constants.source(owner.value, type(owner.value).__name__)
 
 
 def module_variable(frame: Frame, owner: Known, name: str) -> Variable | None:
@@ -191,6 +219,8 @@ def module_variable(frame: Frame, owner: Known, name: str) -> Variable | None:
             return constant(found)
     value = getattr(module, name, MISSING)
     if value is MISSING:
+        source = owner.source or frame.state.constants.source(module, module.__name__)
+        guard_no_variable(frame.state, source, module, name)
         return None
     if owner.source is None:
         return constant(value)
@@ -230,14 +260,26 @@ def _slot(frame: Frame, owner: Variable, name: str, static: Any) -> Variable | N
     if written is not None:
         return None if written is DELETED else written
     value = getattr(owner.value, name, MISSING)
+    source = owner.source if _is_settled(owner.value, value) else source_of(frame, owner)
     if value is MISSING:
-        if owner.source is not None:
+        if source is not None:
             text = f"no attribute {name}"
-            frame.state.require(owner.source, Kind.NO_ATTRIBUTE, name, text)
+            frame.state.require(source, Kind.NO_ATTRIBUTE, name, text)
         return None
-    if owner.source is None:
+    if source is None:
         return frame.state.made.part(owner.value, value, f"{{}}.{name}")
-    return frame.state.wrap(value, owner.source.attribute(name))
+    return frame.state.wrap(value, source.attribute(name))
+
+
+_DESCRIBING = (property, dataclasses.Field, inspect.Signature, inspect.Parameter)
+"""Classes of what tells of definitions, which nobody changes once it is made."""
+
+
+def _is_settled(owner: object, value: object) -> bool:
+    """Whether a field stays what it is, without a guard; what it holds may change all the same."""
+    if is_a(owner, inspect.Signature) or not is_a(owner, _DESCRIBING):
+        return is_a(owner, inspect.Signature)
+    return value is MISSING or is_constant(value) or is_definition(value)
 
 
 def _weak_reference(frame: Frame, owner: ObjectVariable) -> Variable:

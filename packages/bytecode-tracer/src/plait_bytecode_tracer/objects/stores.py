@@ -132,6 +132,8 @@ def delete_object_attribute(frame: Frame, owner: Variable, name: str) -> None:
     cls = class_of(owner)
     remover = static_attribute(cls, "__delattr__")
     guard_class(frame, cls, "__delattr__")
+    if issubclass(cls, threading.local):
+        raise TraceBreakError("GB0007", f"deleting {name!r} of each thread's own")
     if frame.state.made.is_made(plain_class(owner)) and not is_python(remover):
         delete_attribute(frame, owner, name)
         return

@@ -87,6 +87,18 @@ def guard_no_own(state: TraceState, source: Source, name: str, *, plain: bool = 
     state.require(table, Kind.LACKS, name, f"{source.text} has no own {name}")
 
 
+def guard_no_variable(
+    state: TraceState, source: Source, module: types.ModuleType, name: str
+) -> None:
+    """A module keeps having nothing under a name."""
+    if type(module) is types.ModuleType and "__getattr__" not in module.__dict__:
+        for absent in (name, "__getattr__"):
+            guard_no_own(state, source, absent, plain=True)
+    else:  # its class, or a function of its own, may give more than it holds
+        text = f"{source.text} has no {name}"
+        state.require(source, Kind.NO_ATTRIBUTE, name, text)
+
+
 def guard_no_hooks(state: TraceState, source: Source, module: torch.nn.Module) -> None:
     """A module has no hooks, and there are none for all modules.
 

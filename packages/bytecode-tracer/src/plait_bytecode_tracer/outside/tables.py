@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.outside.assumptions import guard_same
-from plait_bytecode_tracer.values.lookup import is_asked
-from plait_bytecode_tracer.values.plain import own_table
+from plait_bytecode_tracer.values.lookup import is_a, is_asked
+from plait_bytecode_tracer.values.plain import own_table, thread_table
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import DictVariable
 
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 def own_dict(state: TraceState, value: Any, source: Source) -> DictVariable:
     """The instance dictionary of an object from outside."""
-    found = state.wrap(own_table(value), own_dict_source(state, value, source))
+    if is_a(value, threading.local):
+        found = state.wrap(thread_table(value), thread_source(state, source))
+    else:
+        found = state.wrap(own_table(value), own_dict_source(state, value, source))
     if not isinstance(found, DictVariable):
         raise TraceBreakError("GB0007", f"the __dict__ of {source.text}")
     return found
@@ -51,6 +55,12 @@ def refuse_shared_table(state: TraceState, value: object, table: object) -> None
     if state.world.written_tables.get(id(table), id(value)) != id(value):
         text = f"a {type(value).__name__} shares its __dict__, which the call has changed"
         raise TraceBreakError("GB0007", text)
+
+
+def thread_source(state: TraceState, source: Source) -> Source:
+    """What an object holds for the thread that calls: which dict it is, each call asks."""
+    reader = state.constants.name(thread_table)
+    return Source(f"{reader}({source.code})", f"{source.text}.__dict__", source)
 
 
 def global_table(state: TraceState, namespace: dict[str, Any]) -> DictVariable:

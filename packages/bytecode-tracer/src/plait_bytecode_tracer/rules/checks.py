@@ -127,6 +127,8 @@ def _guard_kinship(frame: Frame, kind: Any, cls: Any) -> None:
 def _own_check(frame: Frame, cls: Any, name: str) -> Variable | None:
     """The check that the class's metaclass defines in Python, if it is the user's."""
     function = static_attribute(type(cls), name)
+    if type(cls).__module__.split(".")[0] not in _PLAIN:
+        guard_class(frame, type(cls), name)
     if not is_python(function) or function.__module__.split(".")[0] in _PLAIN:
         return None
     return special_method(frame, constant(cls), name)

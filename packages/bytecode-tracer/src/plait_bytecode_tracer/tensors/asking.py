@@ -26,6 +26,8 @@ def asks_for_compiler(code: types.CodeType, namespace: dict[str, Any]) -> bool:
 class _Marks:
     """What they find as `torch._dynamo`, which is not to be imported for it."""
 
+    __slots__ = ()
+
     @staticmethod
     def is_dynamo_supported() -> bool:
         """Nothing is asked of it in the end."""

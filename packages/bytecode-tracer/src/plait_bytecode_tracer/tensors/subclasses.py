@@ -18,8 +18,15 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind
 from plait_bytecode_tracer.objects.objects import bind_attribute
-from plait_bytecode_tracer.objects.statics import MISSING, guard_class, static_attribute
+from plait_bytecode_tracer.objects.statics import (
+    MISSING,
+    guard_class,
+    is_data_descriptor,
+    static_attribute,
+)
+from plait_bytecode_tracer.outside.assumptions import guard_no_own
 from plait_bytecode_tracer.values.constants import is_constant
+from plait_bytecode_tracer.values.lookup import is_asked
 from plait_bytecode_tracer.values.plain import is_plain_subclass
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
@@ -284,8 +291,10 @@ def subclass_attribute(frame: Frame, owner: SubclassVariable, name: str) -> Vari
     if static is MISSING:
         return _own(frame, owner, name)
     if static is not static_attribute(torch.Tensor, name):
-        if _own_table(owner).get(name, MISSING) is not MISSING:
-            raise TraceBreakError("GB0007", f"the attribute {name!r} of a tensor and its class")
+        if not is_data_descriptor(static) and owner.source is not None:
+            if name in _own_table(owner):
+                return frame.state.wrap(_own_table(owner)[name], owner.source.attribute(name))
+            guard_no_own(frame.state, owner.source, name, plain=not is_asked(owner.cls))
         return bind_attribute(frame, owner, owner.cls, name, static)
     if callable(getattr(torch.Tensor, name)):
         return MethodVariable(owner, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import threading
 import types
 from enum import Enum
 from typing import Any
@@ -89,6 +90,12 @@ def is_empty(cell: types.CellType) -> bool:
 def own_table(value: object) -> dict[str, Any]:
     """The instance dictionary of an object, past what its class would do."""
     table: dict[str, Any] = object.__getattribute__(value, "__dict__")
+    return table
+
+
+def thread_table(value: threading.local) -> dict[str, Any]:
+    """What an object holds for the thread that asks."""
+    table: dict[str, Any] = threading.local.__getattribute__(value, "__dict__")
     return table
 
 
