@@ -168,6 +168,37 @@ def test_an_argument_that_a_definition_holds_too_is_told_apart():
         assert made(box, X)[0, 0] == expected
 
 
+def test_attributes_of_functions_that_a_class_holds_are_guarded():
+    module = types.ModuleType("module")
+    module.factor = 2
+
+    class Thing:
+        @classmethod
+        def make(cls):
+            return cls()
+
+        @property
+        def size(self):
+            return 1
+
+    functions = [Thing.make.__func__, Thing.size.fget]
+    for function in functions:
+        function.scale, function.module = 2, module
+    followed(
+        [
+            lambda x: x * Thing.make.scale * Thing.size.fget.scale,
+            lambda x: x * getattr(Thing.make, "extra", 2) * getattr(Thing.size.fget, "extra", 3),
+            lambda x: x * Thing.make.module.factor,
+        ],
+        lambda: setattr(functions[0], "scale", 3),
+        lambda: setattr(functions[1], "scale", 5),
+        lambda: setattr(functions[0], "extra", 7),
+        lambda: setattr(functions[1], "extra", 11),
+        lambda: setattr(module, "factor", 13),
+        lambda: delattr(functions[0], "extra"),
+    )
+
+
 class Unit(enum.Enum):
     METER = 1
     MILE = 2

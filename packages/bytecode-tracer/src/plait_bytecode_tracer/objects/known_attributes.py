@@ -38,7 +38,6 @@ from plait_bytecode_tracer.rules.registry import find_builtin
 from plait_bytecode_tracer.values.constants import is_constant, is_definition
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.numpy_objects import is_numpy_constant
-from plait_bytecode_tracer.values.plain import STORED_KINDS
 from plait_bytecode_tracer.values.variables import (
     BoundVariable,
     DictVariable,
@@ -131,9 +130,10 @@ def _real_function_attribute(frame: Frame, owner: Known, name: str) -> Variable 
     if written is not None:
         return written
     value = getattr(real, name, MISSING)
+    origin = source_of(frame, owner) if is_a(real, types.FunctionType) else owner.source
     if value is MISSING:
-        if owner.source is not None:
-            frame.state.require(owner.source, Kind.NO_ATTRIBUTE, name, f"no attribute {name}")
+        if origin is not None:
+            frame.state.require(origin, Kind.NO_ATTRIBUTE, name, f"no attribute {name}")
         return None
     if name == "__dict__" and is_a(real, types.FunctionType) and owner.source is not None:
         return own_attributes(frame, owner)
@@ -149,12 +149,8 @@ def _real_function_attribute(frame: Frame, owner: Known, name: str) -> Variable 
         source = owner.source or frame.state.constants.source(real, real.__qualname__)
         frame.state.guard_identity(source.attribute(name), value)
         return constant(value)
-    if name in own and owner.source is not None and is_a(real, types.FunctionType):
-        return frame.state.wrap(value, owner.source.attribute(name))
-    is_own = is_a(real, types.FunctionType) and not frame.state.made.depends(real)
-    if is_own and type(value) in STORED_KINDS:
-        source = frame.state.constants.source(real, real.__qualname__)
-        return frame.state.wrap(value, source.attribute(name))
+    if name in own and origin is not None and is_a(real, types.FunctionType):
+        return frame.state.wrap(value, origin.attribute(name))
     return frame.state.made.part(real, value, f"{{}}.{name}")
 
 

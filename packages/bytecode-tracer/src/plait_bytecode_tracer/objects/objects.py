@@ -204,7 +204,8 @@ def source_of(frame: Frame, owner: Known) -> Source | None:
     """
     if owner.source is not None or frame.state.made.depends(owner.value):
         return owner.source
-    return frame.state.constants.source(owner.value, type(owner.value).__name__)
+    named = owner.value if is_a(owner.value, types.FunctionType) else type(owner.value)
+    return frame.state.constants.source(owner.value, named.__qualname__)
 
 
 def module_variable(frame: Frame, owner: Known, name: str) -> Variable | None:
@@ -218,16 +219,13 @@ def module_variable(frame: Frame, owner: Known, name: str) -> Variable | None:
         if found is not None:
             return constant(found)
     value = getattr(module, name, MISSING)
+    text = str(own_table(module).get("__name__", "a module"))
+    source = owner.source or frame.state.constants.source(module, text)
     if value is MISSING:
-        source = owner.source or frame.state.constants.source(module, module.__name__)
         guard_no_variable(frame.state, source, module, name)
         return None
-    if owner.source is None:
-        return constant(value)
     own = type(module) is types.ModuleType and name in module.__dict__
-    return frame.state.wrap(
-        value, owner.source.entry(name) if own else owner.source.attribute(name)
-    )
+    return frame.state.wrap(value, source.entry(name) if own else source.attribute(name))
 
 
 def _data_attribute(
