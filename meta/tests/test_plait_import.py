@@ -45,6 +45,36 @@ def test_compiling_never_loads_torchs_compiler():
     assert not [name for name in loaded if name.startswith(own + heavy)]
 
 
+RESTORED = """
+import json, sys
+import torch
+import plait.warm
+
+net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU()).eval()
+fast = plait.compile(net, options={"warm_start": True})
+with torch.no_grad():
+    fast(torch.ones(2, 4))
+loaded = sorted(sys.modules)
+plait.warm.wait_for_stores()
+print(json.dumps([loaded, plait.report(fast).notices]))
+"""
+
+
+def test_a_second_process_loads_nothing_that_traces_or_lowers(tmp_path, monkeypatch):
+    file = tmp_path / "restored.py"
+    file.write_text(RESTORED)
+    monkeypatch.setenv("PLAIT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("PLAIT_VERIFY", "0")
+    code = f"import runpy; runpy.run_path({str(file)!r}, run_name='__main__')"
+    (first, _), (second, told) = run(code), run(code)
+    assert any("was restored" in each for each in told)
+    parts = ("state", "frames.frame", "objects.statics", "graph.nodes")
+    heavy = {*(f"plait_bytecode_tracer.{part}" for part in parts), "plait_utils.fake"}
+    heavy |= {"plait_fx_passes.record.recorder", "plait_scheduler.schedule"}
+    assert heavy <= set(first)
+    assert heavy.isdisjoint(second)
+
+
 def test_public_functions_are_no_modules_in_any_order_of_imports():
     """A module that is imported is an attribute of its package, in the place of others."""
     modules = run(

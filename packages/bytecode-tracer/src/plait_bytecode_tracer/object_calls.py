@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from plait_bytecode_tracer.dispatch import CompiledFunction
-from plait_bytecode_tracer.objects.statics import static_attribute
+from plait_bytecode_tracer.guards.exact import class_attribute
 
 Compile = Callable[[Any], CompiledFunction]
 
@@ -42,7 +42,7 @@ class ObjectCall:
 
     def __call__(self, owner: Any, /, *args: Any, **kwargs: Any) -> Any:
         method, compiled = self._latest
-        present = static_attribute(type(owner), "__call__")
+        present = class_attribute(type(owner), "__call__")
         if present is not method:
             if not is_compilable(present):
                 return owner(*args, **kwargs)
