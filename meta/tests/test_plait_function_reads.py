@@ -228,3 +228,23 @@ def test_operators_whose_backward_computes_are_part_of_the_graph():
     run = plait.compile(lambda x: by_constants(x * 2) + 1)
     assert gradient(run, torch.ones(3))[1].tolist() == [4.0] * 3
     assert not plait.report(run).breaks
+
+
+def test_a_backward_of_an_operator_counts_in_the_function_around_it():
+    count = 0
+
+    @torch.library.custom_op("plait_tests::counting", mutates_args=())
+    def counting(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    def backward(ctx, given):
+        nonlocal count
+        count += 1
+        return given * count
+
+    counting.register_fake(torch.empty_like)
+    counting.register_autograd(backward)
+    run = plait.compile(lambda x: counting(x * 2) + 1)
+    for number in range(1, 4):
+        assert gradient(run, torch.ones(3))[1].tolist() == [2.0 * number] * 3
+        assert count == number

@@ -31,7 +31,7 @@ def _is_of_torch(value: Any) -> bool:
 
 def _named(function: types.FunctionType) -> Iterator[object]:
     """What the names in a function's code stand for: variables, and attributes of modules."""
-    names = {name for code in _codes(function.__code__) for name in code.co_names}
+    names = {name for code in codes_in(function.__code__) for name in code.co_names}
     values = [function.__globals__[name] for name in names if name in function.__globals__]
     for cell in function.__closure__ or ():
         try:
@@ -46,8 +46,9 @@ def _named(function: types.FunctionType) -> Iterator[object]:
             yield value
 
 
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
+    """A code, and those of the functions inside it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
+            yield from codes_in(constant)

@@ -198,12 +198,17 @@ def _class_item(frame: Frame, container: Known, key: Variable) -> Variable:
 
 
 def _missing_key(frame: Frame, container: DictVariable, key: Variable, wanted: Any) -> Variable:
+    made = made_by_factory(frame, container, key)
+    dict_set(frame, container, wanted, made)
+    return made
+
+
+def made_by_factory(frame: Frame, container: DictVariable, key: Variable) -> Variable:
+    """What the factory of a `defaultdict` makes for a key; KeyError where it has none."""
     factory = container.factory
     if factory is None or (isinstance(factory, Known) and factory.value is None):
         fails(KeyError, key)
-    made = frame.call(factory, [], {})
-    dict_set(frame, container, wanted, made)
-    return made
+    return frame.call(factory, [], {})
 
 
 def _place(frame: Frame, key: Variable) -> Any:

@@ -19,7 +19,7 @@ from plait_bytecode_tracer.making.made_classes import type_attribute
 from plait_bytecode_tracer.objects.binary import copied_dict, merged
 from plait_bytecode_tracer.objects.class_methods import DESCRIPTORS, get_descriptor
 from plait_bytecode_tracer.objects.comparison import COMPARISONS
-from plait_bytecode_tracer.objects.containers import plain_value, set_item
+from plait_bytecode_tracer.objects.containers import made_by_factory, plain_value, set_item
 from plait_bytecode_tracer.objects.folding import fold, fold_in, refuse_names
 from plait_bytecode_tracer.objects.instances import initialize, refuse_own_elements
 from plait_bytecode_tracer.objects.iteration import iterate
@@ -383,9 +383,6 @@ _BY_FACTORY = vars(collections.defaultdict)["__missing__"]
 
 def _by_factory(frame: Frame, owner: Variable, storage: DictVariable, key: Variable) -> Variable:
     """`defaultdict.__missing__(owner, key)`, which sets the entry as the object's class says."""
-    factory = storage.factory
-    if factory is None or (isinstance(factory, Known) and factory.value is None):
-        fails(KeyError, key)
-    made = frame.call(factory, [], {})
+    made = made_by_factory(frame, storage, key)
     set_item(frame, owner, key, made)
     return made

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
+from plait_bytecode_tracer.kernels.mentions import codes_in
 from plait_bytecode_tracer.values.constants import is_constant
 
 _WRITES = frozenset(
@@ -18,6 +19,7 @@ _WRITES = frozenset(
         *("STORE_SUBSCR", "DELETE_SUBSCR"),
     }
 )
+_TO_CELLS = frozenset({"STORE_DEREF", "DELETE_DEREF"})
 _TO_OBJECTS = frozenset({"STORE_ATTR", "STORE_SUBSCR"})
 _FIXED = torch.dtype, torch.layout, torch.memory_format, types.BuiltinFunctionType
 _LIBRARIES = frozenset({"torch", "math", "operator", "builtins", "typing", "functools"})
@@ -40,9 +42,7 @@ def has_surroundings(function: Any, *, constants: bool = True, fills: bool = Fal
             if found in seen:
                 continue
             seen.add(found)
-            writes = {
-                each.opname for code in _codes(found) for each in dis.Bytecode(code)
-            } & _WRITES
+            writes = set(_writes_of(found))
             if writes and not (fills and writes <= _TO_OBJECTS):
                 return True
             waiting += _named(found)
@@ -91,20 +91,20 @@ def _is_of_library(value: Any) -> bool:
     return (getattr(value, "__module__", None) or "").partition(".")[0] in _LIBRARIES
 
 
+def _writes_of(function: types.FunctionType) -> Iterator[str]:
+    """The instructions of a function that write to what is not its own, or to objects."""
+    outer = function.__code__.co_freevars
+    for code in codes_in(function.__code__):
+        for each in dis.Bytecode(code):
+            if each.opname in _WRITES or (each.opname in _TO_CELLS and each.argval in outer):
+                yield each.opname
+
+
 def _named(function: types.FunctionType) -> Iterator[object]:
-    names = {name for code in _codes(function) for name in code.co_names}
+    names = {name for code in codes_in(function.__code__) for name in code.co_names}
     yield from (function.__globals__[name] for name in names if name in function.__globals__)
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
         except ValueError:  # not set yet
             yield None
-
-
-def _codes(function: types.FunctionType) -> Iterator[types.CodeType]:
-    """The code of a function, and of those inside it."""
-    waiting = [function.__code__]
-    while waiting:
-        code = waiting.pop()
-        yield code
-        waiting += [each for each in code.co_consts if isinstance(each, types.CodeType)]
