@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from triton_chains import CHAINS, chain_of
 from triton_checks import DEVICE, agrees_with_eager, gpu_program, launches
 
 from plait_scheduler import (
+    ChainedKernel,
     load_python,
     parse_kernel,
     render_python,
@@ -49,6 +51,20 @@ def test_links_as_operations_of_torch(name: str) -> None:
     expected = expected if isinstance(expected, tuple) else (expected,)
     for mine, other in zip(found, expected, strict=True):
         torch.testing.assert_close(mine.cpu(), other, rtol=1e-3, atol=1e-3)
+
+
+def looked_up(table: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """A link chooses rows whose places are computed, and certainly there."""
+    places = torch.arange(12, device=table.device) * 3 % 20
+    return (F.embedding(places, table.softmax(1)) @ weight).softmax(0)
+
+
+def test_links_choose_rows_that_are_certainly_there(cache: DiskCache) -> None:
+    inputs = torch.arange(60.0).view(20, 3) / 9, torch.eye(3)
+    program = gpu_program(looked_up, *inputs)
+    (chain,) = (each for each in with_chains(program).kernels if isinstance(each, ChainedKernel))
+    assert "check_index" not in render_kernel(chain).text
+    assert agrees_with_eager(cache, looked_up, *inputs).metadata["launches"] == 1
 
 
 def test_each_kernel_is_written_once() -> None:

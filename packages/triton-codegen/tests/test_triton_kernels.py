@@ -242,6 +242,21 @@ kernel in_place(p0: readwrite f32[3, 40], p1: write f32[3, 40])
         render_kernel(kernel, LOOPED)
 
 
+def test_what_a_pass_computes_again_stands_before_what_uses_it() -> None:
+    kernel = parse_kernel("""\
+kernel again(p0: read f32[3, 40], p1: read f32[3, 40], p2: write f32[3, 40])
+  for i0: 3 inner r0: 40
+    inner t0 = p0[i0, r0]
+    inner t1 = mul(exp(sin(p1[i0, r0])), exp(%t0))
+    reduce t2 = sum mul(%t1, %t0)
+    inner store p2[i0, r0] = mul(sub(%t1, %t2), %t0)
+""")
+    x, y = _random(3, 40), _random(3, 40, seed=1)
+    once = y.sin().exp() * x.exp()
+    (got,) = run(kernel, x, y, tile=Tile(2, 16, 1, False))
+    _close(got, (once - (once * x).sum(1, keepdim=True)) * x)
+
+
 def test_sizes_known_at_run_time() -> None:
     kernel = kernels.dynamic()
     for rows, columns in ((3, 40), (7, 9), (0, 5)):

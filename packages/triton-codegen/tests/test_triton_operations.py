@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -305,3 +306,17 @@ def test_truth_values_of_scalars_are_combined_with_those_of_blocks(tmp_path: Pat
     cache = DiskCache(tmp_path)
     agrees_with_eager(cache, lambda x, y: (x.logical_and(y), x.logical_xor(y)), x, y)
     agrees_with_eager(cache, lambda x, y: (x > 0) | (y.logical_not()), x, y)
+
+
+def test_operands_beside_an_operator_are_in_brackets(tmp_path: Path) -> None:
+    """Those that are sums would be taken apart."""
+    for (name, kind), expression in OPERATIONS.items():
+        if expression.is_call:
+            written = expression.template.format(*("one + two" for _ in range(4)))
+            sums = [n for n in ast.walk(ast.parse(written)) if isinstance(n, ast.BinOp)]
+            assert {ast.unparse(each) for each in sums} <= {"one + two"}, (name, kind)
+            assert len(sums) == written.count("one"), (name, kind)
+    x, y = torch.arange(-8.0, 8.0), torch.linspace(-2, 2, 16)
+    cache = DiskCache(tmp_path)
+    agrees_with_eager(cache, lambda x, y: torch.div(x, y.abs() + 1, rounding_mode="trunc"), x, y)
+    agrees_with_eager(cache, lambda x, y: torch.div(x - y, y + 3, rounding_mode="trunc"), x, y)

@@ -49,7 +49,8 @@ def loops(kernel: Kernel) -> tuple[Loop, ...]:
     for phase in phases(kernel):
         again = _computed_again(phase, named) if phase.domain is Domain.INNER else ()
         _require_unchanged(again, stored)
-        steps.append((phase.domain, (*again, *phase.statements)))
+        others = (each for each in phase.statements if each not in again)
+        steps.append((phase.domain, (*again, *others)))
         stored.update(s.param for s in phase.statements if isinstance(s, Store))
     found: list[Loop] = []
     later: set[Load] = set()
@@ -74,13 +75,13 @@ def _named_inside(kernel: Kernel) -> dict[str, Let | Accumulate]:
 def _computed_again(
     phase: Phase, named: dict[str, Let | Accumulate]
 ) -> tuple[Let | Accumulate, ...]:
-    """What names the values of earlier passes that this one needs: scans run again, too."""
-    own = {name for name, statement in named.items() if statement in phase.statements}
+    """What names the values of earlier passes that this one needs, in the kernel's order: scans run
+    again, too. Some of it the pass names again itself."""
     needed: set[str] = set()
     stack = list(phase.restores)
     while stack:
         name = stack.pop()
-        if name in needed or name in own:
+        if name in needed:
             continue
         needed.add(name)
         for value in post_order([named[name].value]):

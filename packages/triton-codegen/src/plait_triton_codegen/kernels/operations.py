@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 
@@ -47,6 +48,10 @@ POINTEES: dict[DType, str] = {
 """How Triton signatures name each element type."""
 
 
+_BESIDE_AN_OPERATOR = re.compile(r"(?<!\()(?<!, )\{\d\}|\{\d\}(?![,)])")
+"""An operand in a template that is not all of an argument."""
+
+
 class Kind(Enum):
     """What Triton distinguishes operations by."""
 
@@ -65,8 +70,8 @@ class Expression:
 
     @property
     def is_call(self) -> bool:
-        """Whether the operands are arguments of a function, so that they need no brackets."""
-        return self.template.endswith(")") and not self.template.startswith(("(", "{"))
+        """Whether the operands are arguments of functions, so that they need no brackets."""
+        return _BESIDE_AN_OPERATOR.search(self.template) is None
 
     @property
     def takes_literals(self) -> bool:

@@ -24,11 +24,12 @@ from plait_ir_lowering import (
     Sym,
     Value,
     Var,
+    as_index,
     atoms,
     bounds,
     post_order,
 )
-from plait_scheduler import shares
+from plait_scheduler import in_bounds, shares
 from plait_triton_codegen.kernels.draws import PHILOX_IN_FOURS, in_fours
 from plait_triton_codegen.kernels.literals import (
     bitcast,
@@ -383,7 +384,7 @@ class ValueWriter:
     def _checked(self, value: CheckedIndex, guard: Term | None) -> Term:
         known = _known_index(value)
         if known is not None:
-            return Term(str(known))
+            return self.index(known)
         index, size = self._term(value.value, guard), self.index(value.size)
         if not self.check_indices:
             return Term(f"device.clamp_index({index.text}, {size.text})", index.axes)
@@ -399,12 +400,12 @@ def _is_zero(value: Value) -> bool:
     return isinstance(value, Const) and value.value == 0
 
 
-def _known_index(value: CheckedIndex) -> int | None:
-    """The index, counted from the start, where it is known and within bounds."""
+def _known_index(value: CheckedIndex) -> IndexExpr | None:
+    """The index, counted from the start, where it is certainly within bounds."""
     if not isinstance(value.value, Const) or not value.size.is_constant:
-        return None
+        return in_bounds(value)
     index, size = int(value.value.value), value.size.as_int()
-    return index % size if -size <= index < size else None
+    return as_index(index % size) if -size <= index < size else None
 
 
 def _erf_beside_one(op: Op) -> Value | None:
