@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fx_oracle import trace
-from test_fx_training import BUDGETS, assert_same, leaf, plain
+from test_fx_training import BUDGETS, assert_same, leaf, parts_of, plain
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -430,3 +430,19 @@ def test_backwards_of_attention_draw_nothing_that_they_are_not_given(kind):
     backward = getattr(torch.ops.aten, f"_scaled_dot_product_{kind}_attention_backward").default
     assert op_info(forward).random
     assert not op_info(backward).random
+
+
+@pytest.mark.parametrize("geometry", [((17,), (0,)), ((4, 3), (6, 2)), ((3, 4), (1, 2))])
+def test_copies_of_inputs_with_gaps_lie_as_copies_do(geometry):
+    def program(x):
+        return x.dist(x * 2)
+
+    size, stride = geometry
+    x = torch.randn(40, dtype=torch.float64).as_strided(size, stride).requires_grad_()
+    gm = trace(program)
+    joint, parts = parts_of(gm, [x])
+    assert any(not isinstance(place, SavedInput) for place in parts.saved)
+    run = wrap_training(joint, parts, parts.forward.module(), parts.backward.module(), gm)
+    (wanted,) = torch.autograd.grad(program(x), x)
+    (got,) = torch.autograd.grad(run(x), x)
+    torch.testing.assert_close(got, wanted)

@@ -190,6 +190,18 @@ def test_text_names_nothing_but_what_graphs_call(line):
         read_graph(f"def program(x):\n    y = {line}\n    return y\n")
 
 
+def test_methods_of_tensors_have_text_and_others_none():
+    def program(x):
+        return x.unflatten(0, (1, -1)) + x.new_full((2, 1), 3.0).view(1, 2, 1)
+
+    gm = fx.symbolic_trace(program)
+    again = read_graph(write_graph(gm.graph))
+    x = torch.ones(2, 5)
+    torch.testing.assert_close(again(x), program(x))
+    with pytest.raises(GraphTextError, match="no method 'of_my_own'"):
+        write_graph(fx.symbolic_trace(lambda x: x.of_my_own()).graph)
+
+
 @pytest.mark.parametrize(
     "text", ["", "x = 1", "def f(x):\n    pass\n", "def f(x:\n", "def f(x):\n  return g(x)"]
 )

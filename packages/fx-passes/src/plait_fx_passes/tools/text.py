@@ -3,8 +3,9 @@
 Each call is a line that Python can run, ``add = torch.ops.aten.add.Tensor(x, 1)``. Reading parses
 these lines and looks each name up among what a graph may call: operators that are registered,
 ``operator``'s functions, functions of torch that make tensors of numbers or switch gradients and
-autocast, and functions and methods of torch that take tensors (those that ``torch.overrides``
-lists). Nothing is evaluated or imported, so text from elsewhere can say nothing but calls of these.
+autocast, functions of torch that take tensors (those that ``torch.overrides`` lists), and tensors'
+own methods. Nothing is evaluated or imported, so text from elsewhere can say nothing but calls of
+these, and nothing else is written.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ def _write_call(node: fx.Node) -> str:
         return f"constants[{str(node.target)!r}]"
     operands = [write_value(each) for each in node.args]
     if node.op == "call_method":
+        _require_method(node.target)
         function, operands = f"{operands[0]}.{node.target}", operands[1:]
     elif node.op == "call_function":
         function = name_of(node.target)
@@ -197,8 +199,7 @@ class _Reader:
         kwargs = {str(each.arg): self.value(each.value) for each in call.keywords}
         match call.func:
             case ast.Attribute(value=ast.Name(id=name), attr=method) if name in self._nodes:
-                if method not in _methods():
-                    raise GraphTextError(f"tensors have no method {method!r} that graphs may call")
+                _require_method(method)
                 return self._graph.call_method(method, (self._nodes[name], *args), kwargs)
         return self._graph.call_function(function_named(_dotted(call.func)), args, kwargs)
 
@@ -290,11 +291,18 @@ def _torch_names() -> dict[Callable[..., Any], str]:
     return found
 
 
+def _require_method(name: object) -> None:
+    if name not in _methods():
+        raise GraphTextError(f"tensors have no method {name!r} that graphs may call")
+
+
 @cache
 def _methods() -> frozenset[str]:
     from torch.overrides import get_overridable_functions
 
     names = {each.__name__ for each in get_overridable_functions()[torch.Tensor]}
+    names |= {name for name in vars(torch.Tensor) if not name.startswith("_")}
+    names |= {name for name in vars(torch._C.TensorBase) if not name.startswith("_")}
     return frozenset(name for name in names if not name.startswith("__") or _is_operator(name))
 
 

@@ -184,7 +184,8 @@ class Extract:
 
     def take(self, node: fx.Node, source: fx.Node | None = None) -> None:
         """A placeholder for the node, to which its value is given as that of ``source`` is: in
-        another shape or dtype, or a number in a tensor, until :meth:`restore`."""
+        another shape or dtype, or a number in a tensor, until :meth:`restore`. A copy has no gaps
+        where the value has some."""
         made = self._graph.placeholder(node.name)
         made.meta = dict((source or node).meta)
         self._copies[node] = made
@@ -214,13 +215,11 @@ class Extract:
             self._copies[node] = made
 
     def call(self, func: OpOverload, node: fx.Node, **options: Any) -> fx.Node:
-        """The operator on the node, whose result lies in memory as the node's value does."""
+        """The operator on the node."""
         source = self._copies[node]
         made = self._graph.call_function(func, (source,), options)
-        value = node.meta["val"]
-        if options:
-            with below_autograd():
-                value = fake_result(value.fake_mode, func, (value,), options)
+        with below_autograd():
+            value = fake_result(node.meta["val"].fake_mode, func, (node.meta["val"],), options)
         made.meta = {**node.meta, "val": value, "passed": True}
         return made
 
