@@ -7,7 +7,14 @@ import torch
 import torch.nn.functional as F
 from lowering_oracle import check, record
 
-from plait_ir_lowering import LoweringError, external_ops, interpret, lower, verify
+from plait_ir_lowering import (
+    LoweringError,
+    external_ops,
+    interpret,
+    lower,
+    print_graph,
+    verify,
+)
 
 aten = torch.ops.aten
 X = torch.arange(24.0).reshape(4, 6)
@@ -145,3 +152,18 @@ def test_views_begin_where_their_operand_does_though_a_pass_put_it_in_the_place_
     lowered = lower(graph)
     verify(lowered)
     assert torch.equal(interpret(lowered, [x, places])[0], program(x, places))
+
+
+def test_equal_constants_side_by_side_are_one_part_of_a_concatenation():
+    def padded(x):
+        zeros = [torch.zeros(2), torch.zeros(3, dtype=torch.float64), torch.zeros(1)]
+        return torch.cat([*zeros, x[0], *zeros, torch.ones(2), *zeros[:1] * 400])
+
+    graph = check(padded, X)
+    assert print_graph(graph).count("masked(") == 5
+
+
+@pytest.mark.parametrize(("parts", "called"), [(256, {}), (257, {"aten::cat": 1})])
+def test_a_concatenation_of_very_many_parts_is_a_call(parts, called):
+    graph = check(lambda x: torch.cat([x[n % 4, n % 6 :] for n in range(parts)]), X)
+    assert external_ops(graph) == called

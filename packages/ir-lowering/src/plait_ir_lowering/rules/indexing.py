@@ -10,7 +10,7 @@ from plait_ir_lowering.ir.dtypes import DType
 from plait_ir_lowering.ir.graph import row_major
 from plait_ir_lowering.ir.index import ONE, ZERO, IndexExpr, Var
 from plait_ir_lowering.ir.index_queries import product
-from plait_ir_lowering.ir.values import IndexValue, Masked, Op, Value
+from plait_ir_lowering.ir.values import Const, IndexValue, Masked, Op, Value
 from plait_ir_lowering.registry import Lowered, lowers
 from plait_ir_lowering.rules.gathering import (
     Place,
@@ -130,6 +130,10 @@ def index(ctx: LoweringContext, x: TensorExpr, indices: Sequence[TensorExpr | No
     return ctx.pointwise(dims, gathered(readable(ctx, x), chosen))
 
 
+_MOST_PARTS = 256
+"""Of a concatenation that loops choose from: each element asks which part it is of."""
+
+
 @lowers("cat")
 def cat(ctx: LoweringContext, tensors: Sequence[TensorExpr], axis: int) -> Lowered:
     rank = ctx.result.dim()
@@ -140,16 +144,24 @@ def cat(ctx: LoweringContext, tensors: Sequence[TensorExpr], axis: int) -> Lower
         return None
     dims = dimensions(ctx.result.shape)
     places = [dim.expr for dim in dims]
-    value: Value = constant(0, dtype)
+    ranges: list[tuple[IndexExpr, IndexExpr, Value]] = []
     start = ZERO
     for part in parts:
         stop = start + part.shape[at]
         if stop is not start:
             inside = list(places)
             inside[at] = inside[at] - start
-            within = _between(places[at], start, stop)
-            value = Masked(within, cast(part.at(inside), dtype), value)
+            element = cast(part.at(inside), dtype)
+            if ranges and element is ranges[-1][2] and isinstance(element, Const):
+                ranges[-1] = (ranges[-1][0], stop, element)
+            else:
+                ranges.append((start, stop, element))
         start = stop
+    if len(ranges) > _MOST_PARTS:
+        return None
+    value: Value = constant(0, dtype)
+    for start, stop, element in ranges:
+        value = Masked(_between(places[at], start, stop), element, value)
     return ctx.pointwise(dims, value)
 
 
