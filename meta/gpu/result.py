@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
 
-CHECKS = "tests", "training", "models", "operators"
+CHECKS = "tests", "training", "models", "random", "operators"
 """The parts that check, in the order in which their cases begin: the longest first."""
 
 

@@ -26,8 +26,9 @@ from gpu.tests_part import cases, check, read
 def test_a_handful_of_cases_is_right_on_a_cpu(tmp_path, capsys):
     results = tmp_path / "results.json"
     assert list(parts.PARTS) == list(CHECKS)
-    given = ["training", "operators", "--device", "cpu", "--jobs", "1", "--json", str(results)]
-    status = suite.main([*given, "--only", "update by SGD, fused", "lerp[float32]"])
+    given = ["training", "operators", "random", "--device", "cpu", "--jobs", "1"]
+    names = ["update by SGD, fused", "lerp[float32]", "program 0017"]
+    status = suite.main([*given, "--json", str(results), "--only", *names])
     printed = capsys.readouterr().out
     found = {each["case"]: each for each in json.loads(results.read_text())}
     assert status == 0, (printed, found)
@@ -35,6 +36,7 @@ def test_a_handful_of_cases_is_right_on_a_cpu(tmp_path, capsys):
         "update by SGD, fused": "RIGHT",
         "lerp[float32]": "RIGHT",
         "lerp[float32] with gradients": "RIGHT",
+        "program 0017": "RIGHT",
     }
     assert "training: 1 of 1 right" in printed
     assert "(2 loops alone)" in printed

@@ -8,14 +8,14 @@ differ by much, as those behind a comparison of numbers that are nearly equal, s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
-from randomgraphs.program import Program
+from randomgraphs.program import Program, run
 
 CALLED = ("call_method", "call_function")
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -61,16 +61,18 @@ class Expected:
     moved: tuple[Tensor, ...]
 
 
-def expected(program: Program, runs: int = RUNS) -> list[Expected]:
-    """The results of a program, by so many runs with moved roundings."""
+def expected(program: Program, runs: int = RUNS, device: str = "cpu") -> list[Expected]:
+    """Eager's results on a device, and float64's, by so many runs with moved roundings."""
     with torch.no_grad():
         graph = program.graph()
         plain = _Typed(graph)
         eager = tree_leaves(plain.run(*program.tensors()))
+        if device != "cpu":
+            eager = run(program, device=device)
         values: dict[str, Any] = {}
         exact = tree_leaves(_Wide(graph, plain.kinds, values).run(*program.tensors()))
         wide = [_Wide(graph, plain.kinds, values, seed) for seed in range(runs)]
-        moved = [run for each in wide if (run := _moved(program, each))]
+        moved = [found for each in wide if (found := _moved(program, each))]
     return [
         Expected(one, true, tuple(each[place] for each in moved))
         for place, (one, true) in enumerate(zip(eager, exact, strict=True))
@@ -216,6 +218,7 @@ def difference(got: Sequence[object], wanted: Sequence[Expected]) -> str | None:
         kinds = [(t.dtype, tuple(t.shape), steps(t)) for t in (one, each.eager)]
         if kinds[0] != kinds[1]:
             return f"result {place} is {kinds[0]}, in eager {kinds[1]}"
+        one, each = one.cpu(), replace(each, eager=each.eager.cpu())
         bad = wrong_elements(one, each)
         if bad.any():
             at = tuple(bad.nonzero()[0].tolist())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -35,14 +36,14 @@ class Input:
         size, stride = tuple(tensor.shape), tuple(tensor.stride())
         return cls(name, tensor.dtype, size, stride, tensor.storage_offset(), seed)
 
-    def make(self) -> Tensor:
-        """The tensor."""
+    def make(self, device: str = "cpu") -> Tensor:
+        """The tensor, of the same geometry on each device."""
         span = 1 + sum((n - 1) * s for n, s in zip(self.size, self.stride, strict=True))
         count = self.offset + (span if math.prod(self.size) else 0)
         values = _values(self.dtype, count, random.Random(self.seed), self.special)
         memory = torch.tensor(values, dtype=torch.float64 if self.dtype.is_floating_point else None)
         memory = memory.to(self.dtype) if count else torch.empty(0, dtype=self.dtype)
-        return torch.as_strided(memory, self.size, self.stride, self.offset)
+        return torch.as_strided(memory.to(device), self.size, self.stride, self.offset)
 
 
 def _values(dtype: torch.dtype, count: int, chosen: random.Random, special: bool) -> list[Any]:
@@ -93,9 +94,14 @@ class Program:
         made: Callable[..., tuple[Tensor, ...]] = scope["program"]
         return made
 
-    def tensors(self) -> list[Tensor]:
+    def tensors(self, device: str = "cpu") -> list[Tensor]:
         """The inputs, made anew."""
-        return [each.make() for each in self.inputs]
+        return [each.make(device) for each in self.inputs]
+
+    def on(self, device: str) -> Program:
+        """The program that creates its tensors on a device."""
+        steps = tuple(replace(each, text=_created_on(device, each.text)) for each in self.steps)
+        return replace(self, steps=steps)
 
     def graph(self) -> fx.GraphModule:
         """The function as a graph at torch's level."""
@@ -121,6 +127,17 @@ def names_in(text: str) -> set[str]:
     return {name for name in found if name[0] in "vx" and name[1:].isdigit()}
 
 
+def _created_on(device: str, text: str) -> str:
+    """A step's text in which functions of torch without tensors name a device."""
+    tree = ast.parse(text, mode="eval")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            of, name = node.func.value, node.func.attr
+            if isinstance(of, ast.Name) and of.id == "torch" and name in CREATED:
+                node.keywords.append(ast.keyword("device", ast.Constant(device)))
+    return ast.unparse(tree)
+
+
 class _Recording:
     """`torch` for a trace: creations become nodes as well."""
 
@@ -138,8 +155,10 @@ class _Recording:
         return recorded
 
 
-def run(program: Program, tensors: Sequence[Tensor] | None = None) -> list[Tensor]:
+def run(
+    program: Program, tensors: Sequence[Tensor] | None = None, device: str = "cpu"
+) -> list[Tensor]:
     """What eager returns."""
     with torch.no_grad():
-        given = program.tensors() if tensors is None else tensors
-        return tree_leaves(program.function()(*given))
+        given = program.tensors(device) if tensors is None else tensors
+        return tree_leaves(program.on(device).function()(*given))
