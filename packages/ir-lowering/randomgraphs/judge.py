@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
-from randomgraphs.program import Program, run
+from randomgraphs.program import Program
+from randomgraphs.program import run as run_eagerly
 
 CALLED = ("call_method", "call_function")
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -68,7 +69,7 @@ def expected(program: Program, runs: int = RUNS, device: str = "cpu") -> list[Ex
         plain = _Typed(graph)
         eager = tree_leaves(plain.run(*program.tensors()))
         if device != "cpu":
-            eager = run(program, device=device)
+            eager = run_eagerly(program, device=device)
         values: dict[str, Any] = {}
         exact = tree_leaves(_Wide(graph, plain.kinds, values).run(*program.tensors()))
         wide = [_Wide(graph, plain.kinds, values, seed) for seed in range(runs)]
