@@ -28,6 +28,7 @@ from plait_fx_passes import (
     verify,
     wrap_training,
 )
+from plait_fx_passes.aliasing import is_view
 from plait_fx_passes.op_info import op_info
 from plait_fx_passes.training.cuts import INFINITE, Network
 from plait_fx_passes.training.joint_graph import is_random
@@ -446,3 +447,29 @@ def test_copies_of_inputs_with_gaps_lie_as_copies_do(geometry):
     (wanted,) = torch.autograd.grad(program(x), x)
     (got,) = torch.autograd.grad(run(x), x)
     torch.testing.assert_close(got, wanted)
+
+
+MOVES = (torch.ops.aten.gather.default, torch.ops.aten.abs.default)
+"""What a comparison may do with what is saved: it rounds nothing."""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, y: (x.sin() * y + 1).amax(1),
+        lambda x, y: torch.fmod(x.sum(), x.exp() + 1).amin(0),
+        lambda x, y: torch.linalg.vector_norm(x.exp() * y, float("inf"), 0),
+        lambda x, y: torch.zeros(4, 5).scatter_reduce(1, (x > 0).long(), x.exp() * y, "amin"),
+    ],
+    ids=["maximum", "remainder", "norm", "scatter"],
+)
+@pytest.mark.parametrize("budget", [None, 0])
+def test_what_is_compared_with_its_extreme_is_not_computed_again(program, budget):
+    """Another rounding, and none would be equal to it."""
+    x, y = leaf(4, 5).detach().float().requires_grad_(), leaf(4, 5).detach().float()
+    _, parts = parts_of(trace(program), [x, y], budget)
+    compares = [n for n in parts.backward.graph.nodes if "aten.eq.Tensor" in str(n.target)]
+    for operand in (each for node in compares for each in node.all_input_nodes):
+        while operand.op != "placeholder":
+            assert is_view(operand) or operand.target in MOVES, print_aten(parts.backward)
+            operand = operand.args[0]

@@ -18,6 +18,7 @@ from torch import fx
 from plait_fx_passes.aliasing import is_view, storage_root
 from plait_fx_passes.op_info import raises_for_data
 from plait_fx_passes.training.asking import Asking
+from plait_fx_passes.training.compared import compared
 from plait_fx_passes.training.costs import (
     CHEAP_KINDS,
     NEVER,
@@ -129,8 +130,10 @@ class Values:
                 for each in self.operands[node]
             )
         }
+        self.barred |= compared(graph, self.forward, self.order).intersection(self.nodes)
         """What is never computed again: the caller may have written to what it is computed from,
-        and gradients ask for it that in eager do not read that."""
+        and gradients ask for it that in eager do not read that; or it is compared with what was
+        computed of it."""
         self.bytes = {node: self._bytes(node) for node in self.nodes}
         self.costs = {node: self._cost(node) for node in self.nodes}
         self.stored = _stored(graph, self.forward)
