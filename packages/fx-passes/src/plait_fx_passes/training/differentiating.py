@@ -13,7 +13,13 @@ from plait_fx_passes.training.freeing import Freeing, Pattern, as_noted, keeps_g
 from plait_fx_passes.training.plan import TrainingPlan
 from plait_fx_passes.training.remembering import Before, Cuts, Remembering
 from plait_fx_passes.training.spent import USED_UP
-from plait_fx_passes.training.watching import check_attached, check_unchanged, saved_and_followed
+from plait_fx_passes.training.watching import (
+    check_attached,
+    check_data,
+    check_unchanged,
+    saved_and_followed,
+    saved_views,
+)
 
 if TYPE_CHECKING:
     from plait_fx_passes.training.again import Again
@@ -56,6 +62,8 @@ class Differentiator:
         self._communicates = plan.communicates
         self._count = plan.input_count + len(remembering.copied)
         self._followed = saved_and_followed(plan)
+        self._views = saved_views(plan, also_saved=False)
+        self._views_and_saved = saved_views(plan, also_saved=True)
 
     def __call__(
         self,
@@ -81,15 +89,20 @@ class Differentiator:
         if not is_whole:  # or another thread has come first, by now
             held, inputs = self._held_for(state, pattern, inputs, refusal)
             needed = partial(needed, inputs=inputs)
-        for place, n in self._followed:
-            if not held[place].requires_grad:
+        for place, own, n, is_view in self._followed:
+            tensor = _kept(state).kept[own] if is_view else held[place]
+            if not tensor.requires_grad:
                 check_attached(state, n, place in needed(pattern))
         if state.watched is not None:
             check_unchanged(state.watched, pattern)
+        if self._views_and_saved:
+            check_data(self._views_and_saved, held, _kept(state).kept)
         spent = None if keeps_graph() else freeing.freed_by(state, pattern)
         if _records() or _finds_anomalies():
+            check_data(self._views, held, _kept(state).kept)
             found = self._deeper().higher.gradients(state, _kept(state), tangents, held)
         elif self._plan.tells_apart and not all(pattern):
+            check_data(self._views, held, _kept(state).kept)
             found = self._deeper().again.gradients(_kept(state), tangents)
         else:
             give_up = None
@@ -119,6 +132,7 @@ class Differentiator:
         pattern = tuple([each is not None for each in tangents])
         spent = self._freeing.freed_before(state, pattern, stops)
         held = self._held(state, pattern)
+        check_data(self._views, held, _kept(state).kept)
         found = self._deeper().higher.until(_kept(state), tangents, held, cuts)
         if not keeps_graph():
             self._freeing.free(state, held, spent, unfinished=unfinished)

@@ -58,6 +58,9 @@ class TrainingPlan:
     """The inputs, by placeholder, whose values gradients of any order depend on."""
     unsaved: tuple[int, ...]
     """Those that it only reads, that get gradients, and of which autograd would save no values."""
+    looked_at: tuple[tuple[int, bool], ...]
+    """Those of which the backward gets a view, which goes on looking at the memory that they leave
+    where their ``.data`` is set; and whether it raises then, as eager's needs the input itself."""
     open_inputs: tuple[int, ...]
     """The inputs with symbolic sizes that are not ``used``."""
     unwritten: Places

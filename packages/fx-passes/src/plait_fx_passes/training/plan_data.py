@@ -31,6 +31,7 @@ _PLAIN = (
         "backward_count",
         "used",
         "unsaved",
+        "looked_at",
     ),
     *("open_inputs", "lines", "scratch", "communicates", "apart", "autocast"),
 )
