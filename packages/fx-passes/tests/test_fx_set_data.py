@@ -13,6 +13,8 @@ PROGRAMS = {
     "a view of a view": lambda x, w: (x @ w.t()[1:].t()).sin().sum(),
     "a detached one": lambda x, w: (x * w.detach()).sum() + w.sum(),
     "what is computed again": lambda x, w: (F.linear(x, w) * w.t().exp()).sum(),
+    "the input, and what is computed again": lambda x, w: (x * w).sin().sum(),
+    "of some results": lambda x, w: [(x * w).sin().sum(), (x + w).cos().sum()][0],
 }
 
 
@@ -47,14 +49,10 @@ def test_a_weight_may_get_another_dtype():
     torch.testing.assert_close(gradients(PROGRAMS["a view"], narrow), wanted)
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        lambda x, w: F.linear(x, w).sum() + (x * w).sum(),
-        lambda x, w: (x * w).sin().sum(),
-    ],
-)
-def test_a_backward_that_needs_both_raises(program):
+def test_where_eager_has_saved_a_view_and_the_input_it_raises():
+    def program(x, w):
+        return F.linear(x, w).sum() + (x * w).sum()
+
     with pytest.raises(RuntimeError, match="what it was and what it is"):
         gradients(program, lambda x, w: setattr(w, "data", torch.ones_like(w)))
 
@@ -63,7 +61,7 @@ def test_gradients_that_are_differentiated_raise():
     x, w = leaf(3, 3), leaf(3, 3)
     loss = compiled(PROGRAMS["a view"], [x, w])(x, w)
     w.data = torch.ones_like(w)
-    with pytest.raises(RuntimeError, match="what it was and what it is"):
+    with pytest.raises(RuntimeError, match="is differentiated"):
         torch.autograd.grad(loss, x, create_graph=True)
 
 

@@ -32,6 +32,7 @@ _PLAIN = (
         "used",
         "unsaved",
         "looked_at",
+        "unclear",
     ),
     *("open_inputs", "lines", "scratch", "communicates", "apart", "autocast"),
 )

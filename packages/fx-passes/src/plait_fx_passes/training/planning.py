@@ -61,6 +61,7 @@ def plan_of(joint: JointGraph, parts: Partition) -> TrainingPlan:
             and not placeholders[n].meta.get("is_anchor")  # which nobody can write to
         ),
         looked_at=tuple(each for each in _looked_at(joint, parts) if each[0] in used - written),
+        unclear=tuple(n for n, is_saved in joint.looked_at if is_saved),
         open_inputs=tuple(
             n for n, value in enumerate(values) if n not in used and not has_static_sizes(value)
         ),

@@ -6,7 +6,7 @@ backward raises where one of them was changed since, by the program's caller or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 from weakref import ReferenceType, ref
 
@@ -23,8 +23,9 @@ _DETACHED = (
     "This is not supported, please use out-of-place `.detach()` instead"
 )
 _SET = (
-    "the .data of a tensor was set between a compiled forward and a backward that needs both what "
-    "it was and what it is: set it before the forward or after the backward"
+    "the .data of a tensor was set between a compiled forward and a backward that is "
+    "differentiated, or needs what it was and what it is: set it before the forward or after the "
+    "backward"
 )
 _shares_memory: Callable[[torch.Tensor, torch.Tensor], bool]
 _shares_memory = torch._C._is_alias_of  # type: ignore[attr-defined]  # in C
@@ -68,11 +69,9 @@ def saved_and_followed(plan: TrainingPlan) -> tuple[SavedHere, ...]:
     )
 
 
-def saved_views(plan: TrainingPlan, *, also_saved: bool) -> tuple[SavedHere, ...]:
-    """The inputs of which the backward gets views: all, or those that eager has ``also_saved``
-    themselves."""
-    apart = {index for index, is_saved in plan.looked_at if also_saved and not is_saved}
-    return tuple(each for each in _saved_here(plan) if each.is_view and each.input not in apart)
+def saved_views(plan: TrainingPlan, inputs: Collection[int]) -> tuple[SavedHere, ...]:
+    """Those of the inputs of which the backward gets views."""
+    return tuple(each for each in _saved_here(plan) if each.is_view and each.input in inputs)
 
 
 def _saved_here(plan: TrainingPlan) -> Iterator[SavedHere]:
@@ -84,14 +83,23 @@ def _saved_here(plan: TrainingPlan) -> Iterator[SavedHere]:
             yield SavedHere(place, kept.get(index, -1), index, index in views)
 
 
-def check_data(
+def set_since(
+    views: Sequence[SavedHere], held: Sequence[torch.Tensor], kept: Sequence[torch.Tensor]
+) -> dict[int, torch.Tensor]:
+    """The inputs whose ``.data`` was set since a view of them was saved, by the view's places."""
+    return {
+        place: kept[index]
+        for place, index, _, _ in views
+        if not _shares_memory(held[place], kept[index]) and not is_wrapped(held[place])
+    }
+
+
+def refuse_set(
     views: Sequence[SavedHere], held: Sequence[torch.Tensor], kept: Sequence[torch.Tensor]
 ) -> None:
-    """Raise RuntimeError where the ``.data`` of an input was set since a view of it was saved, and
-    eager's backward would use both what the input was and what it is."""
-    for place, index, _, _ in views:
-        if not _shares_memory(held[place], kept[index]) and not is_wrapped(held[place]):
-            raise RuntimeError(_SET)
+    """Raise RuntimeError where the ``.data`` of an input was set since a view of it was saved."""
+    if set_since(views, held, kept):
+        raise RuntimeError(_SET)
 
 
 def check_attached(state: Any, index: int, is_used: bool) -> None:
