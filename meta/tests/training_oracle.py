@@ -29,8 +29,9 @@ def outcome(code, run):
 
 
 def _essence(words):
-    """An error's words without the name of the autograd node, which is one for many."""
-    return re.sub(r", which is output \d+ of \w+,", ",", words).split("Exception raised from")[0]
+    """An error's words without what says which autograd node a tensor is of: one is for many, and
+    of an input a view may have been saved."""
+    return re.sub(r", which is output \d+ of \w+,", "", words).split("Exception raised from")[0]
 
 
 def assert_as_eager(program, code, **arguments):

@@ -121,3 +121,40 @@ def test_code_that_does_more_is_told(function: Any) -> None:
 def test_code_that_only_looks_is_told() -> None:
     assert is_confined(looks)
     assert not is_confined(calls_what_looks)  # it unpacks arguments: not followed
+
+
+class Counting(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = torch.nn.Buffer(torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count.data.add_(1)
+        return x.sin()
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("module", [torch.nn.BatchNorm1d(3), Counting()])
+def test_a_checkpoint_that_writes_to_tensors_breaks(module: Any, reentrant: bool) -> None:
+    made = compiled(lambda x: checkpoint(module, x, use_reentrant=reentrant).sum())
+    made(torch.ones(2, 3).requires_grad_()).backward()
+    assert [found.code for found in made.breaks] == ["GB0002"]
+    with torch.no_grad():  # it runs once
+        made(torch.ones(2, 3))
+    assert len(made.breaks) == 1
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        torch.nn.BatchNorm1d(3).eval(),
+        torch.nn.BatchNorm1d(3, track_running_stats=False),
+        torch.nn.InstanceNorm1d(3),
+        torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(inplace=True)),
+        torch.nn.Dropout(),
+    ],
+)
+def test_checkpoints_that_write_to_nothing_of_others_are_traced(module: Any) -> None:
+    made = compiled(lambda x: checkpoint(module, x, use_reentrant=False).sum())
+    made(torch.randn(2, 3, 3).requires_grad_()).backward()
+    assert not made.breaks

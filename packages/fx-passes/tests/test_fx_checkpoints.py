@@ -21,6 +21,7 @@ torch.fx.wrap("without_reentry")
 torch.fx.wrap("with_reentry")
 torch.fx.wrap("saving_products")
 torch.fx.wrap("drawn_alike")
+torch.fx.wrap("normalized")
 
 
 def region(x, w):
@@ -51,6 +52,13 @@ def drawn_alike(x):
         return F.dropout(x, 0.5) * F.dropout(x, 0.5) * x
 
     return checkpoint(inner, x, use_reentrant=False)
+
+
+def normalized(x, mean, var):
+    def inner(x, mean, var):
+        return F.batch_norm(x, mean, var, training=True).sin()
+
+    return checkpoint(inner, x, mean, var, use_reentrant=False)
 
 
 KINDS = {
@@ -117,3 +125,9 @@ def test_equal_calls_of_a_region_are_not_told_apart():
 
 def _traced(program, *inputs):
     return trace(program), list(inputs) or make()[1]
+
+
+def test_a_region_that_writes_to_an_input_runs_as_captured():
+    inputs = [torch.randn(4, 3, requires_grad=True), torch.zeros(3), torch.ones(3)]
+    with pytest.raises(AtenTraceError, match="backward writes to an input"):
+        to_joint(trace(lambda x, mean, var: normalized(x, mean, var)), inputs)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import torch
+import torch.nn.functional as F
 from torch import fx
 
 from plait_bytecode_tracer.errors import TraceBreakError
@@ -165,13 +166,17 @@ def changes_unseen(node: fx.Node) -> bool:
     max_norm = node.args[3] if len(node.args) > 3 else node.kwargs.get("max_norm")
     renormalizes = "embedding" in name and max_norm is not None
     unseen = renormalizes or any(part in name for part in _UNSEEN)
-    return unseen and not _only_reads_statistics(node, name)
+    return unseen and not _writes_no_statistics(node, name)
 
 
-def _only_reads_statistics(node: fx.Node, name: str) -> bool:
-    """Whether a normalization is one of inference: its sixth argument says so."""
+def _writes_no_statistics(node: fx.Node, name: str) -> bool:
+    """Whether a normalization is given none, or is one of inference, as its sixth argument says."""
+    if name not in ("batch_norm", "instance_norm"):
+        return False
+    place = 1 if node.target in (F.batch_norm, F.instance_norm) else 3
+    means = node.args[place] if len(node.args) > place else node.kwargs.get("running_mean")
     training = node.args[5] if len(node.args) > 5 else node.kwargs.get("training", False)
-    return name == "batch_norm" and training is False
+    return means is None or (name == "batch_norm" and training is False)
 
 
 def _parts(value: Any) -> Iterator[Any]:

@@ -12,6 +12,7 @@ from plait_bytecode_tracer.breaking.origins import is_chain, origin_of
 from plait_bytecode_tracer.capture import Capture
 from plait_bytecode_tracer.settings import Backend
 from plait_bytecode_tracer.tensors.ambient import marking, restoring
+from plait_bytecode_tracer.tensors.inferred import inferred, inferring
 from plait_bytecode_tracer.tensors.requiring import requiring
 from plait_bytecode_tracer.tensors.wrappers import has_changed
 
@@ -28,6 +29,8 @@ def graph_call(
     required = capture.required
     if required:
         run = requiring(run, required)
+    if wanted := inferred(capture.graph_module.graph):
+        run = inferring(run, wanted)
     if state.ambient.is_switched:
         run = restoring(run, dict(state.ambient.before))
     code = function.__code__

@@ -105,9 +105,28 @@ def changed_by(node: fx.Node) -> list[fx.Node]:
     """Those that a node is given whose tensors it may have changed."""
     if node.op in ("placeholder", "output", "get_attr"):
         return []
-    given = node.all_input_nodes
     if is_opaque(node.target) or not is_undone(node):
-        return given
+        return node.all_input_nodes
+    return _written_by(node)
+
+
+def writes_to_inputs(graph: fx.Graph) -> bool:
+    """Whether operators of a graph write to its inputs: torch's own tell by what they are called,
+    and others by their schema."""
+    memory = memory_of_inputs(graph.nodes)
+    for node in graph.nodes:
+        if node.op in ("call_function", "call_method"):
+            schema = getattr(node.target, "_schema", None)
+            is_mutable = schema is not None and schema.is_mutable
+            written = node.all_input_nodes if is_mutable else _written_by(node)
+            if written and (memory is None or not memory.isdisjoint(memory_of(written))):
+                return True
+    return False
+
+
+def _written_by(node: fx.Node) -> list[fx.Node]:
+    """Those that an operator is given to write to, by what it is called, and their versions."""
+    given = node.all_input_nodes
     changed = [each for each in given if each.name in node.meta.get(CHANGES, ())]
     if is_change(node.target) or node.kwargs.get("inplace"):
         changed += _nodes(node.args[:1])

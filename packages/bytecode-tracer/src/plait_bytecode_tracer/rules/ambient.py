@@ -174,6 +174,8 @@ def context_method(frame: Frame, owner: ContextVariable, name: str) -> Variable:
 def _enter_inference(frame: Frame, owner: ContextVariable) -> None:
     """Inference mode switches gradients as well."""
     state, enabled = frame.state, bool(owner.args[0])
+    if state.ambient.inference and not enabled:  # the graph is called in the mode that it begins in
+        raise TraceBreakError("GB0006", "inference mode that is left for a while")
     owner.before = state.grad_enabled, state.ambient.inference
     owner.node = _switch(frame, enter_inference_mode, (enabled,))
     state.grad_enabled, state.ambient.inference = not enabled, enabled

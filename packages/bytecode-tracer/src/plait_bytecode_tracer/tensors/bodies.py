@@ -14,6 +14,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
+from plait_bytecode_tracer.aftermath.progress import writes_to_inputs
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import PythonError
 from plait_bytecode_tracer.failing import mark_body, require_undone
@@ -78,6 +79,8 @@ class Body:
         finally:
             state.scope, state.grad_enabled = outer, gradients
         scope.graph.output(nodes)
+        if self.repeats and gradients and writes_to_inputs(scope.graph):
+            raise TraceBreakError("GB0002", "a checkpoint of a function that writes to tensors")
         self.module = fx.GraphModule(scope.holder, scope.graph, "Body")
         self.free = tuple(scope.free)
         return found

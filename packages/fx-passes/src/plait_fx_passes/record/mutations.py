@@ -315,6 +315,7 @@ def _store(recorder: Recorder, target: FakeTensor, value: fx.Node) -> None:
     alias = recorder.alias_of(target)
     owner = alias.storage.placeholder
     if owner is not None:
+        recorder.refuse_write_of_backward()
         lineage = recorder.lineage_of(target)
         if recorder.hides_writes:
             lineage = replace(lineage, uncounted=True)

@@ -273,6 +273,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self._in_backward = True
         self._note = note
 
+    def refuse_write_of_backward(self) -> None:
+        """Raise AtenTraceError where the backward writes to an input, as a checkpoint that counts
+        its calls does: the program's writes are made when the forward ends."""
+        if self._in_backward:
+            raise AtenTraceError("its backward writes to an input", hint="run it eagerly")
+
     # Dispatch.
 
     def __torch_dispatch__(

@@ -35,7 +35,7 @@ _FORMAT = 1
 PARTITION = ("saved", "kept", "saved_bytes", "operations")
 _JOINT = (
     *("result_count", "tangents", "gradients", "random", "flow"),
-    *("begins_without_gradients", "tells_apart", "saved", "saved_results", "read"),
+    *("begins_without_gradients", "tells_apart", "saved", "saved_results", "read", "looked_at"),
     "passed",
 )
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
+from torch import fx
 
-from plait_fx_passes.aten_graph import AtenGraph
+from plait_fx_passes.aten_graph import AtenGraph, UserInput
 from plait_fx_passes.training.consuming import are_held_by_nobody_else, consuming
 from plait_fx_passes.training.freeing import Pattern
 from plait_fx_passes.training.picking import Picker, picker
@@ -134,6 +136,31 @@ class Backwards:
                 run = part.consuming
         return part.gradients((*run(*part.saved(saved), *given), None))
 
+    def run_apart(
+        self,
+        saved: tuple[torch.Tensor, ...],
+        now: Mapping[int, torch.Tensor],
+        tangents: Sequence[torch.Tensor | None],
+        pattern: tuple[bool, ...],
+        inputs: frozenset[int] | None = None,
+    ) -> Gradients:
+        """:meth:`run` by ATen's kernels where eager computes with what some inputs are ``now``, by
+        the places of what is saved of them, beside what they were."""
+        from plait_fx_passes.open_sizes import runner
+
+        reached = self._reached(pattern)
+        pruned = self._pruned(pattern, reached if inputs is None else reached & inputs)
+        places = {place: n for place, n in enumerate(pruned.placeholders) if n in now}
+        graph = set_apart(pruned.graph, self._graphs().parts.forward, list(places))
+        pairs = zip(tangents, self._plan.shapes, strict=True)
+        given = [*saved, *(None if t is None else shape.conform(t) for t, shape in pairs)]
+        taken = [given[n] for n in pruned.placeholders]
+        found = runner(graph)(*taken, *(now[n] for n in places.values()))
+        wanted = self._wanted(reached)
+        gradients = {wanted[n]: each for n, each in zip(pruned.gradients, found, strict=True)}
+        order = (*range(self._plan.input_count), *[_NONE] * self._extra)
+        return tuple(gradients.get(index) for index in order)
+
     def needed(
         self, pattern: tuple[bool, ...], inputs: frozenset[int] | None = None
     ) -> tuple[int, ...]:
@@ -243,6 +270,28 @@ def _wanted(plan: TrainingPlan, reached: frozenset[int]) -> dict[int, int]:
         for index, place in enumerate(plan.gradients)
         if place is not None and index in reached
     }
+
+
+def set_apart(backward: AtenGraph, forward: AtenGraph, places: Sequence[int]) -> AtenGraph:
+    """A backward that is given some of its placeholders once more, behind all others: the first
+    for what the forward computes from them, too, views or what is computed again, and the second
+    for what eager computes with the inputs themselves, which it has saved."""
+    before = {node.name for node in forward.graph.nodes if node.op == "call_function"}
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    again: dict[fx.Node, fx.Node] = {}
+    for node in backward.placeholders:
+        copies[node] = graph.node_copy(node)
+    for place in places:
+        node = backward.placeholders[place]
+        again[node] = graph.placeholder(f"{node.name}_now")
+        again[node].meta = dict(node.meta)
+    for node in backward.graph.nodes:
+        if node.op != "placeholder":
+            found = copies if node.name in before else ChainMap(again, copies)
+            copies[node] = graph.node_copy(node, found.__getitem__)
+    inputs = tuple(UserInput(n) for n in range(len(backward.placeholders) + len(places)))
+    return replace(backward, graph=graph, inputs=inputs, scratch=())
 
 
 def whole_ready(plan: TrainingPlan, run: Compiled) -> Ready | None:

@@ -13,7 +13,14 @@ from plait_fx_passes.training.freeing import Freeing, Pattern, as_noted, keeps_g
 from plait_fx_passes.training.plan import TrainingPlan
 from plait_fx_passes.training.remembering import Before, Cuts, Remembering
 from plait_fx_passes.training.spent import USED_UP
-from plait_fx_passes.training.watching import check_attached, check_unchanged, saved_and_followed
+from plait_fx_passes.training.watching import (
+    check_attached,
+    check_unchanged,
+    refuse_set,
+    saved_and_followed,
+    saved_views,
+    set_since,
+)
 
 if TYPE_CHECKING:
     from plait_fx_passes.training.again import Again
@@ -56,6 +63,10 @@ class Differentiator:
         self._communicates = plan.communicates
         self._count = plan.input_count + len(remembering.copied)
         self._followed = saved_and_followed(plan)
+        self._views = saved_views(plan, range(plan.input_count))
+        self._unclear = saved_views(plan, plan.unclear)
+        saved = {n for n, is_saved in plan.looked_at if is_saved}
+        self._apart = saved_views(plan, saved.difference(plan.unclear))
 
     def __call__(
         self,
@@ -81,23 +92,34 @@ class Differentiator:
         if not is_whole:  # or another thread has come first, by now
             held, inputs = self._held_for(state, pattern, inputs, refusal)
             needed = partial(needed, inputs=inputs)
-        for place, n in self._followed:
-            if not held[place].requires_grad:
+        for place, own, n, is_view in self._followed:
+            tensor = _kept(state).kept[own] if is_view else held[place]
+            if not tensor.requires_grad:
                 check_attached(state, n, place in needed(pattern))
         if state.watched is not None:
             check_unchanged(state.watched, pattern)
         spent = None if keeps_graph() else freeing.freed_by(state, pattern)
         if _records() or _finds_anomalies():
+            refuse_set(self._views, held, _kept(state).kept)
             found = self._deeper().higher.gradients(state, _kept(state), tangents, held)
         elif self._plan.tells_apart and not all(pattern):
+            refuse_set(self._views, held, _kept(state).kept)
             found = self._deeper().again.gradients(_kept(state), tangents)
         else:
+            apart = None
+            if self._unclear:
+                refuse_set(self._unclear, held, _kept(state).kept)
+            if self._apart:
+                apart = set_since(self._apart, held, _kept(state).kept)
             give_up = None
             if spent is not None and spent == freeing.everything and not unfinished:
                 state.before = None  # its memory is free for what the backward makes
                 if is_whole:
                     give_up = partial(freeing.free, state, held, spent)
-            found = self._backwards.run(held, tangents, pattern, inputs, give_up)
+            if apart:
+                found = self._backwards.run_apart(held, apart, tangents, pattern, inputs)
+            else:
+                found = self._backwards.run(held, tangents, pattern, inputs, give_up)
         if spent is not None:
             freeing.free(state, held, spent, unfinished=unfinished)
             # autograd does so too, later: but where the last of a tensor goes, torch lets other
@@ -119,6 +141,7 @@ class Differentiator:
         pattern = tuple([each is not None for each in tangents])
         spent = self._freeing.freed_before(state, pattern, stops)
         held = self._held(state, pattern)
+        refuse_set(self._views, held, _kept(state).kept)
         found = self._deeper().higher.until(_kept(state), tangents, held, cuts)
         if not keeps_graph():
             self._freeing.free(state, held, spent, unfinished=unfinished)

@@ -7,7 +7,7 @@ meets a node whose saved tensors the first has freed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch.autograd.graph import Node, get_gradient_edge
@@ -100,18 +100,40 @@ def classes_of(
     }
 
 
-def saved_memory(results: Sequence[torch.Tensor]) -> dict[int, frozenset[int]] | None:
-    """The storages, by their addresses, of which autograd has saved tensors, each with the results
-    from which ways lead to nodes that have. None for a torch that does not tell."""
+def saved_tensors(results: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, int]] | None:
+    """What autograd has saved, each with the results, as bits, from which ways lead to the node
+    that has. None for a torch that does not tell."""
     if not _TELLS:
         return None
     _, above, _ = _ways(results, {})
+    return [(tensor, bits) for node, bits in above.items() for tensor in saved_by(node)]
+
+
+def saved_memory(saved: Iterable[tuple[torch.Tensor, int]]) -> dict[int, frozenset[int]]:
+    """The storages, by their addresses, that saved tensors look at, each with the results that ask
+    for them."""
     found: dict[int, int] = {}
-    for node, bits in above.items():
-        for tensor in saved_by(node):
-            key = int(tensor.untyped_storage()._cdata)
-            found[key] = found.get(key, 0) | bits
+    for tensor, bits in saved:
+        key = int(tensor.untyped_storage()._cdata)
+        found[key] = found.get(key, 0) | bits
     return {key: members(bits) for key, bits in found.items()}
+
+
+def looked_at(
+    saved: Iterable[tuple[torch.Tensor, int]], tensors: Mapping[int, torch.Tensor]
+) -> dict[int, bool]:
+    """Which of these tensors, by their numbers, others look at that are saved, and whether such a
+    tensor is saved itself, too."""
+    numbers = {id(tensor): number for number, tensor in tensors.items()}
+    storages = {int(each.untyped_storage()._cdata): number for number, each in tensors.items()}
+    itself: set[int] = set()
+    others: set[int] = set()
+    for tensor, _ in saved:
+        if id(tensor) in numbers:
+            itself.add(numbers[id(tensor)])
+        elif (number := storages.get(int(tensor.untyped_storage()._cdata))) is not None:
+            others.add(number)
+    return {number: number in itself for number in sorted(others)}
 
 
 def results_above(results: Sequence[torch.Tensor]) -> list[frozenset[int]]:

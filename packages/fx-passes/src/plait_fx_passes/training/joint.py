@@ -32,7 +32,13 @@ from plait_fx_passes.record.rules import composite_rules
 from plait_fx_passes.record.settings import kept_settings
 from plait_fx_passes.training.arguments import require_gradients
 from plait_fx_passes.training.asking import Asking, inputs_read
-from plait_fx_passes.training.flow import flow_of, may_raise, saved_memory
+from plait_fx_passes.training.flow import (
+    flow_of,
+    looked_at,
+    may_raise,
+    saved_memory,
+    saved_tensors,
+)
 from plait_fx_passes.training.functions import tells_gradients_apart
 from plait_fx_passes.training.inside import saved_inside
 from plait_fx_passes.training.joint_graph import JointGraph, is_random
@@ -215,7 +221,9 @@ def _record(
         _refuse_waypoints(results, tangents)
         raises = may_raise(outputs)
         flow = flow_of(outputs, table.leaves)
-        saved = _saved_memory(recorder, table, tangents)
+        kept = saved_tensors(outputs) if tangents else []
+        saved = None if kept is None else _saved_memory(recorder, table, outputs, kept)
+        views = looked_at(kept or (), _plain_inputs(table))
         ends = {each.result: each.output for each in tangents}
         passed = passed_outputs(gm, flat, results.outputs, ends, table.written, provenance)
     except AtenTraceError:
@@ -271,6 +279,7 @@ def _record(
         saved=_saved_inputs(table, saved or {}),
         saved_results=None if saved is None else _saved_results(results, saved),
         read=read,
+        looked_at=tuple(views.items()),
         passed=passed,
     )
 
@@ -281,17 +290,26 @@ def _refuse_waypoints(results: Results, tangents: Sequence[_Tangent]) -> None:
 
 
 def _saved_memory(
-    recorder: Recorder, table: InputTable, tangents: Sequence[_Tangent]
-) -> dict[int, frozenset[int]] | None:
-    """The storages of which autograd has saved tensors, with the tangents that ask for them; None
-    where torch does not tell."""
-    outputs = [tangent.output for tangent in tangents]
-    found = saved_memory(outputs) if tangents else {}
-    if found is not None and tangents:
-        for index, asking in saved_inside(recorder.view_writes, outputs).items():
-            key = int(table.values[index].untyped_storage()._cdata)
-            found[key] = found.get(key, frozenset()) | asking
+    recorder: Recorder,
+    table: InputTable,
+    outputs: Sequence[torch.Tensor],
+    kept: Sequence[tuple[torch.Tensor, int]],
+) -> dict[int, frozenset[int]]:
+    """The storages of which autograd has saved tensors, with the tangents that ask for them."""
+    found = saved_memory(kept)
+    for index, asking in saved_inside(recorder.view_writes, outputs).items() if outputs else ():
+        key = int(table.values[index].untyped_storage()._cdata)
+        found[key] = found.get(key, frozenset()) | asking
     return found
+
+
+def _plain_inputs(table: InputTable) -> dict[int, torch.Tensor]:
+    """The inputs that have a memory of their own."""
+    return {
+        index: value
+        for index, value in enumerate(table.values)
+        if type(value) is FakeTensor and value.layout is torch.strided
+    }
 
 
 def _saved_inputs(
@@ -299,11 +317,8 @@ def _saved_inputs(
 ) -> tuple[tuple[int, frozenset[int]], ...]:
     """The inputs of which autograd has saved what they hold in the end: what one held before the
     program wrote to it, autograd would refuse to use."""
-    keys = {
-        index: int(value.untyped_storage()._cdata)
-        for index, value in enumerate(table.values if saved else ())
-        if type(value) is FakeTensor and value.layout is torch.strided
-    }
+    plain = _plain_inputs(table) if saved else {}
+    keys = {index: int(value.untyped_storage()._cdata) for index, value in plain.items()}
     return tuple((index, saved[key]) for index, key in keys.items() if key in saved)
 
 

@@ -34,7 +34,9 @@ class JointGraph:
     they are in the end, each with the tangents, by their order, of which gradients ask for them;
     ``saved_results`` the results of which it saves the memory, in the same way, and None where
     torch does not tell. ``read`` lists the inputs that its backward reads, whether it saves them
-    or a function of the user's keeps them.
+    or a function of the user's keeps them. ``looked_at`` has the inputs of which autograd saves
+    views, and whether it saves the input itself, too: a view stays in the memory that an input
+    leaves where its ``.data`` is set.
     ``passed`` lists the outputs that gradients of other results pass. ``is_hidden`` says that
     programs alone see the results, as of a part of a graph: all belong to one node.
     """
@@ -50,6 +52,7 @@ class JointGraph:
     saved: tuple[tuple[int, frozenset[int]], ...] = ()
     saved_results: tuple[tuple[int, frozenset[int]], ...] | None = None
     read: tuple[tuple[int, frozenset[int]], ...] = ()
+    looked_at: tuple[tuple[int, bool], ...] = ()
     passed: tuple[Passed, ...] = ()
     is_hidden: bool = False
 

@@ -27,6 +27,7 @@ Compiled: TypeAlias = Callable[..., Sequence[torch.Tensor]]
 _ELEMENT = torch.empty((), dtype=torch.bool)
 """Expanded, it holds a size."""
 
+_detach = torch.Tensor.detach
 _transforms = torch._C._are_functorch_transforms_active
 
 
@@ -49,8 +50,12 @@ def autograd_node(
     constant = tuple(n for n in range(count) if n not in differentiable)
     only_tangents = not constant and differentiable == tuple(range(count))
     sizes = [each for each in plan.saved if isinstance(each, SavedSize)]
+    looked_at = [index for index, _ in plan.looked_at]
+    pick_looked_at: Picker[torch.Tensor] = picker(looked_at)
 
     def place_of(saved: Saved) -> int:
+        if isinstance(saved, SavedInput) and saved.input in looked_at:
+            return inputs + len(left) + len(sizes) + looked_at.index(saved.input)
         if isinstance(saved, SavedInput):
             return saved.input
         if isinstance(saved, SavedResult):
@@ -78,6 +83,8 @@ def autograd_node(
             ctx.watched = watched(unwritten, own) if unwritten else None
             if sizes:
                 found += [_ELEMENT.expand(own[each.input].shape[each.dim]) for each in sizes]
+            if looked_at:
+                found += map(_detach, pick_looked_at(own))
             ctx.save_for_backward(*pick_saved((*own, *found)))
             if constant:
                 ctx.mark_non_differentiable(*[found[n] for n in constant])

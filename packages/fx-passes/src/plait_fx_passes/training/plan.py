@@ -58,6 +58,12 @@ class TrainingPlan:
     """The inputs, by placeholder, whose values gradients of any order depend on."""
     unsaved: tuple[int, ...]
     """Those that it only reads, that get gradients, and of which autograd would save no values."""
+    looked_at: tuple[tuple[int, bool], ...]
+    """Those of which the backward gets a view, which goes on looking at the memory that they leave
+    where their ``.data`` is set; and whether eager's needs the input itself, too."""
+    unclear: tuple[int, ...]
+    """Those of them of which eager has saved views and the input itself: which of its steps needs
+    which of the two, nobody knows here."""
     open_inputs: tuple[int, ...]
     """The inputs with symbolic sizes that are not ``used``."""
     unwritten: Places

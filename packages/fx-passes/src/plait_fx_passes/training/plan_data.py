@@ -31,6 +31,8 @@ _PLAIN = (
         "backward_count",
         "used",
         "unsaved",
+        "looked_at",
+        "unclear",
     ),
     *("open_inputs", "lines", "scratch", "communicates", "apart", "autocast"),
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 import torch
+from torch import fx
 
+from plait_fx_passes.aliasing import is_view
 from plait_fx_passes.aten_graph import ConstantInput
 from plait_fx_passes.layouts import has_static_sizes
 from plait_fx_passes.passes.collectives.calls import communicates
@@ -58,6 +60,8 @@ def plan_of(joint: JointGraph, parts: Partition) -> TrainingPlan:
             and joint.gradients[n] is not None
             and not placeholders[n].meta.get("is_anchor")  # which nobody can write to
         ),
+        looked_at=tuple(each for each in _looked_at(joint, parts) if each[0] in used - written),
+        unclear=tuple(n for n, is_saved in joint.looked_at if is_saved),
         open_inputs=tuple(
             n for n, value in enumerate(values) if n not in used and not has_static_sizes(value)
         ),
@@ -97,6 +101,33 @@ def inputs_of_gradients(joint: JointGraph) -> frozenset[int]:
             or node.meta.get("is_anchor")  # through it gradients are differentiated
         )
     )
+
+
+def _looked_at(joint: JointGraph, parts: Partition) -> Iterator[tuple[int, bool]]:
+    """The inputs that the backward gets, as far as it needs what they were when the forward ran:
+    eager has saved views of them, or what the backward computes again. Where eager has saved an
+    input itself, its backward needs what that is, too."""
+    views = dict(joint.looked_at)
+    forward = {node.name for node in parts.forward.graph.nodes if node.op == "call_function"}
+    for place, saved in enumerate(parts.saved):
+        if isinstance(saved, SavedInput):
+            is_saved = views.get(saved.input, True)
+            given = parts.backward.placeholders[place]
+            if saved.input in views or _computes_again(given, forward):
+                yield saved.input, is_saved
+
+
+def _computes_again(given: fx.Node, forward: Set[str]) -> bool:
+    """Whether a backward computes from what it is given what the forward computes, too."""
+    waiting, seen = [given], {given}
+    while waiting:
+        for user in waiting.pop().users:
+            if is_view(user) or "passed" in user.meta:
+                waiting += {user} - seen
+                seen.add(user)
+            elif user.name in forward:
+                return True
+    return False
 
 
 def _watched_inputs(joint: JointGraph, parts: Partition) -> tuple[Places, Places]:

@@ -6,8 +6,8 @@ backward raises where one of them was changed since, by the program's caller or 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 from weakref import ReferenceType, ref
 
 import torch
@@ -16,12 +16,19 @@ from plait_fx_passes.runtime import Note
 from plait_fx_passes.training.freeing import check_version, version_of
 from plait_fx_passes.training.places import Place, Places, SavedInput
 from plait_fx_passes.training.plan import TrainingPlan
+from plait_fx_passes.training.tangents import is_wrapped
 
 _DETACHED = (
     "Trying to use a saved tensor that has been detached in-place, i.e. with .detach_()."
     "This is not supported, please use out-of-place `.detach()` instead"
 )
-
+_SET = (
+    "the .data of a tensor was set between a compiled forward and a backward that is "
+    "differentiated, or needs what it was and what it is: set it before the forward or after the "
+    "backward"
+)
+_shares_memory: Callable[[torch.Tensor, torch.Tensor], bool]
+_shares_memory = torch._C._is_alias_of  # type: ignore[attr-defined]  # in C
 
 Watched: TypeAlias = "tuple[tuple[ReferenceType[torch.Tensor], int, bool, Place], ...]"
 """Inputs and results, which are not kept alive, their versions, and whether they may be detached
@@ -43,13 +50,56 @@ def watch_results(state: Any, places: Places, results: Sequence[torch.Tensor]) -
     state.watched = (*(state.watched or ()), *found)
 
 
-def saved_and_followed(plan: TrainingPlan) -> tuple[tuple[int, int], ...]:
-    """Which of the saved tensors are inputs that get gradients: places and placeholders."""
+class SavedHere(NamedTuple):
+    """An input that eager has saved: the place of what the backward gets of it, that of the input
+    among those that are kept, the placeholder, and whether the backward gets a view of it."""
+
+    place: int
+    kept: int
+    input: int
+    is_view: bool
+
+
+def saved_and_followed(plan: TrainingPlan) -> tuple[SavedHere, ...]:
+    """The inputs that get gradients, and that eager has saved themselves."""
+    apart = {index for index, is_saved in plan.looked_at if not is_saved}
+    found = _saved_here(plan)
     return tuple(
-        (place, each.input)
-        for place, each in enumerate(plan.saved)
-        if isinstance(each, SavedInput) and plan.gradients[each.input] is not None
+        each for each in found if plan.gradients[each.input] is not None and each.input not in apart
     )
+
+
+def saved_views(plan: TrainingPlan, inputs: Collection[int]) -> tuple[SavedHere, ...]:
+    """Those of the inputs of which the backward gets views."""
+    return tuple(each for each in _saved_here(plan) if each.is_view and each.input in inputs)
+
+
+def _saved_here(plan: TrainingPlan) -> Iterator[SavedHere]:
+    kept = {index: place for place, index in enumerate(plan.kept)}
+    views = {index for index, _ in plan.looked_at}
+    for place, each in enumerate(plan.saved):
+        if isinstance(each, SavedInput):
+            index = each.input
+            yield SavedHere(place, kept.get(index, -1), index, index in views)
+
+
+def set_since(
+    views: Sequence[SavedHere], held: Sequence[torch.Tensor], kept: Sequence[torch.Tensor]
+) -> dict[int, torch.Tensor]:
+    """The inputs whose ``.data`` was set since a view of them was saved, by the view's places."""
+    return {
+        place: kept[index]
+        for place, index, _, _ in views
+        if not _shares_memory(held[place], kept[index]) and not is_wrapped(held[place])
+    }
+
+
+def refuse_set(
+    views: Sequence[SavedHere], held: Sequence[torch.Tensor], kept: Sequence[torch.Tensor]
+) -> None:
+    """Raise RuntimeError where the ``.data`` of an input was set since a view of it was saved."""
+    if set_since(views, held, kept):
+        raise RuntimeError(_SET)
 
 
 def check_attached(state: Any, index: int, is_used: bool) -> None:
