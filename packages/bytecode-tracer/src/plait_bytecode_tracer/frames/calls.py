@@ -21,7 +21,7 @@ from plait_bytecode_tracer.objects.caches import call_cached
 from plait_bytecode_tracer.objects.containers import describe
 from plait_bytecode_tracer.objects.descriptors import call_descriptor
 from plait_bytecode_tracer.objects.folding import FOLDED, fold, has_tensor
-from plait_bytecode_tracer.objects.getters import GETTERS, call_getter, known_getter
+from plait_bytecode_tracer.objects.getters import GETTERS, call_getter, outside_getter
 from plait_bytecode_tracer.objects.instances import call_class, new_instance
 from plait_bytecode_tracer.objects.methods import call_method_variable, constant_method
 from plait_bytecode_tracer.objects.named_classes import require_own_name
@@ -187,7 +187,7 @@ def _call_object(
             return load_attribute(frame, args[0], getattr(real.__self__, "__name__", ""))
         descriptor = static_attribute(type(real.__self__), real.__name__)
         if isinstance(descriptor, _DESCRIPTORS):
-            return call_descriptor(frame, descriptor, [constant(real.__self__), *args], kwargs)
+            return call_descriptor(frame, descriptor, [_receiver(frame, function), *args], kwargs)
     if is_a(real, functools._lru_cache_wrapper):
         frame.state.is_direct = False
         return call_cached(frame, function, args, kwargs)
@@ -198,7 +198,7 @@ def _call_object(
     if is_a(real, functools.partial):
         return call(frame, outside_partial(frame, function), args, kwargs)
     if is_a(real, GETTERS):
-        return call_getter(frame, known_getter(real), args, kwargs)
+        return call_getter(frame, outside_getter(frame, function), args, kwargs)
     if is_a(real, torch.jit.ScriptFunction):
         scripted = getattr(real, "_torchdynamo_inline", None)  # the Python of it
         if isinstance(scripted, types.FunctionType):
