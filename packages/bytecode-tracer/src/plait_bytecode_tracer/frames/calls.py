@@ -176,7 +176,8 @@ def _call_object(
         return _call_module(frame, function, args, kwargs)
     compiled = getattr(type(real), "plait_traced_function", None)
     if compiled is not None:
-        return call(frame, constant(compiled.__get__(real)), args, kwargs)
+        traced = _part(frame, function, "plait_traced_function")
+        return call(frame, traced, args, kwargs)
     if is_a(real, types.ClassMethodDescriptorType) and args:
         of_class = MethodVariable(args[0], real.__name__)
         return call_method_variable(frame, of_class, args[1:], kwargs)
@@ -256,10 +257,15 @@ def _ruled_method(real: Any) -> Any:
 
 
 def _receiver(frame: Frame, method: Known) -> Variable:
-    owner = method.value.__self__
-    if method.source is not None:
-        return frame.state.wrap(owner, method.source.attribute("__self__"))
-    return frame.state.made.given(owner)
+    return _part(frame, method, "__self__")
+
+
+def _part(frame: Frame, owner: Known, name: str) -> Variable:
+    """What an object that is called holds under a name."""
+    value = getattr(owner.value, name)
+    if owner.source is not None:
+        return frame.state.wrap(value, owner.source.attribute(name))
+    return frame.state.made.given(value)
 
 
 def _folds(real: Any) -> bool:

@@ -10,6 +10,7 @@ from plait_bytecode_tracer.exceptions.raising import fails
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.attributes import load_attribute
 from plait_bytecode_tracer.objects.containers import get_item
+from plait_bytecode_tracer.objects.objects import guarded_value
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import (
@@ -76,7 +77,7 @@ def call_getter(
             fails(TypeError, f"{name}() takes no keyword arguments")
         fails(TypeError, f"{name} expected 1 argument, got {len(args)}")
     if getter.kind is operator.methodcaller:
-        method = load_attribute(frame, args[0], _text(getter.args[0]))
+        method = load_attribute(frame, args[0], _text(frame, getter.args[0]))
         return frame.call(method, getter.args[1:], dict(getter.kwargs))
     found = []
     for key in getter.args:
@@ -84,13 +85,14 @@ def call_getter(
             found.append(get_item(frame, args[0], key))
             continue
         value = args[0]
-        for name in _text(key).split("."):
+        for name in _text(frame, key).split("."):
             value = load_attribute(frame, value, name)
         found.append(value)
     return found[0] if len(found) == 1 else SequenceVariable(found, tuple)
 
 
-def _text(value: Variable) -> str:
-    if not isinstance(value, Known) or not isinstance(value.value, str):
+def _text(frame: Frame, name: Variable) -> str:
+    if not isinstance(name, Known) or not isinstance(name.value, str):
         raise TraceBreakError("GB0007", "an attribute whose name is not known")
-    return value.value
+    found: str = guarded_value(frame, name)
+    return found
