@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from plait.budget import TimeIsUp
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
     from plait.verifying import Verification
     from plait_fx_passes import AtenGraph
+
+
+_OF_PROGRAMS = frozenset({"aten", "joint"})
+"""Stages that run what was captured, with the program's own default device."""
 
 
 class StageStopped(Exception):
@@ -76,7 +80,7 @@ class Stages:
         try:
             self.progress.at(name)
             stop_if_interrupted()
-            with self.profile.phase(name):
+            with self.profile.phase(name), _default_device(name):
                 yield
         except TimeIsUp as error:
             failure = StageFailure(name, str(error), unsupported=True, out_of_time=True)
@@ -152,6 +156,15 @@ class Stages:
             reason=reason,
             **self._kept,
         )
+
+
+def _default_device(name: str) -> AbstractContextManager[object]:
+    """A stage's default device: the CPU, where it reads values of tensors that it makes."""
+    import torch
+
+    if name in _OF_PROGRAMS or torch._C._len_torch_function_stack() == 0:
+        return nullcontext()
+    return torch.device("cpu")
 
 
 def _failure(stage: str, error: Exception) -> StageFailure:

@@ -14,6 +14,7 @@ from plait_bytecode_tracer.dispatch import CompiledFunction
 from plait_bytecode_tracer.errors import UncompilableError
 from plait_bytecode_tracer.modules import compile_module, compiled_function_of
 from plait_bytecode_tracer.object_calls import ObjectCall, is_compilable
+from plait_bytecode_tracer.values.lookup import is_compiled_by_torch
 from plait_utils import shown
 
 CompileFunction: TypeAlias = Callable[[types.FunctionType, str], CompiledFunction]
@@ -75,7 +76,8 @@ def compile_object(model: Any, compile_function: CompileFunction) -> Any:
     if isinstance(model, CompiledFunction):
         return compile_function(model.function, model.__name__)
     if isinstance(model, types.FunctionType):
-        return compile_function(model, model.__name__)
+        goes_through = is_compiled_by_torch(model)
+        return compile_function(_calling(model) if goes_through else model, model.__name__)
     if isinstance(model, torch.nn.Module):
         return _module(model, compile_function)
     if isinstance(model, types.MethodType):
@@ -121,7 +123,8 @@ def _module(model: torch.nn.Module, compile_function: CompileFunction) -> torch.
             hint="Compile the module that it was made from.",
         )
     forward = inspect.getattr_static(type(model), "forward", None)
-    if isinstance(forward, types.FunctionType) and "forward" not in vars(model):
+    is_own = "forward" not in vars(model)
+    if isinstance(forward, types.FunctionType) and is_own and not is_compiled_by_torch(forward):
         return compile_module(model, lambda function: compile_function(function, name))
     if not isinstance(type(model).forward, types.FunctionType):
         raise UncompilableError(

@@ -35,14 +35,21 @@ def compile_module(module: torch.nn.Module, compile_function: Compile) -> torch.
         raise TypeError(f"{type(module).__name__}.forward is not a Python function")
     object.__setattr__(made, "_plait_original", module)
     object.__setattr__(made, "_plait_compile", compile_function)
-    object.__setattr__(made, "_plait_compiled", compile_function(forward))
+    _compile_forward(made, forward)
     return made
+
+
+def _compile_forward(made: Any, forward: types.FunctionType) -> CompiledFunction:
+    compiled: CompiledFunction = made._plait_compile(forward)
+    object.__setattr__(made, "_plait_forward", forward)
+    object.__setattr__(made, "_plait_compiled", compiled)
+    return compiled
 
 
 @functools.cache
 def _compiled_class(cls: Hashable) -> Any:
     namespace: dict[str, Any] = {
-        "__slots__": ("_plait_compile", "_plait_compiled", "_plait_original"),
+        "__slots__": ("_plait_compile", "_plait_compiled", "_plait_forward", "_plait_original"),
         "forward": _forward,
         "__reduce_ex__": _reduce,
         "__copy__": _copy,
@@ -89,9 +96,8 @@ def _is_uninitialized(module: torch.nn.Module) -> bool:
 def _forward(self: Any, *args: Any, **kwargs: Any) -> Any:
     original, compiled = self._plait_original, self._plait_compiled
     forward = type(original).forward
-    if compiled.function is not forward:  # the class was changed, or another one assigned
-        compiled = self._plait_compile(forward)
-        object.__setattr__(self, "_plait_compiled", compiled)
+    if self._plait_forward is not forward:  # the class was changed, or another one assigned
+        compiled = _compile_forward(self, forward)
     return compiled(original, *args, **kwargs)
 
 

@@ -24,6 +24,7 @@ from plait_bytecode_tracer.arrays.values import (
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame
 from plait_bytecode_tracer.objects.containers import plain_value
+from plait_bytecode_tracer.objects.objects import guarded_value
 from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.numpy_objects import is_array
 from plait_bytecode_tracer.values.variables import (
@@ -86,7 +87,7 @@ class Context:
             return default
         if has_array(value):
             self.refuse("an array there")
-        return plain_value(value)
+        return guarded_value(self.frame, value)
 
     def stacked(self, arrays: Sequence[ArrayVariable]) -> ArrayVariable:
         """Arrays of one shape along a new first axis, in the type that fits all."""

@@ -21,7 +21,7 @@ from plait_bytecode_tracer.objects.caches import call_cached
 from plait_bytecode_tracer.objects.containers import describe
 from plait_bytecode_tracer.objects.descriptors import call_descriptor
 from plait_bytecode_tracer.objects.folding import FOLDED, fold, has_tensor
-from plait_bytecode_tracer.objects.getters import GETTERS, call_getter, known_getter
+from plait_bytecode_tracer.objects.getters import GETTERS, call_getter, outside_getter
 from plait_bytecode_tracer.objects.instances import call_class, new_instance
 from plait_bytecode_tracer.objects.methods import call_method_variable, constant_method
 from plait_bytecode_tracer.objects.named_classes import require_own_name
@@ -176,7 +176,8 @@ def _call_object(
         return _call_module(frame, function, args, kwargs)
     compiled = getattr(type(real), "plait_traced_function", None)
     if compiled is not None:
-        return call(frame, constant(compiled.__get__(real)), args, kwargs)
+        traced = _part(frame, function, "plait_traced_function")
+        return call(frame, traced, args, kwargs)
     if is_a(real, types.ClassMethodDescriptorType) and args:
         of_class = MethodVariable(args[0], real.__name__)
         return call_method_variable(frame, of_class, args[1:], kwargs)
@@ -187,7 +188,7 @@ def _call_object(
             return load_attribute(frame, args[0], getattr(real.__self__, "__name__", ""))
         descriptor = static_attribute(type(real.__self__), real.__name__)
         if isinstance(descriptor, _DESCRIPTORS):
-            return call_descriptor(frame, descriptor, [constant(real.__self__), *args], kwargs)
+            return call_descriptor(frame, descriptor, [_receiver(frame, function), *args], kwargs)
     if is_a(real, functools._lru_cache_wrapper):
         frame.state.is_direct = False
         return call_cached(frame, function, args, kwargs)
@@ -198,7 +199,7 @@ def _call_object(
     if is_a(real, functools.partial):
         return call(frame, outside_partial(frame, function), args, kwargs)
     if is_a(real, GETTERS):
-        return call_getter(frame, known_getter(real), args, kwargs)
+        return call_getter(frame, outside_getter(frame, function), args, kwargs)
     if is_a(real, torch.jit.ScriptFunction):
         scripted = getattr(real, "_torchdynamo_inline", None)  # the Python of it
         if isinstance(scripted, types.FunctionType):
@@ -256,10 +257,15 @@ def _ruled_method(real: Any) -> Any:
 
 
 def _receiver(frame: Frame, method: Known) -> Variable:
-    owner = method.value.__self__
-    if method.source is not None:
-        return frame.state.wrap(owner, method.source.attribute("__self__"))
-    return frame.state.made.given(owner)
+    return _part(frame, method, "__self__")
+
+
+def _part(frame: Frame, owner: Known, name: str) -> Variable:
+    """What an object that is called holds under a name."""
+    value = getattr(owner.value, name)
+    if owner.source is not None:
+        return frame.state.wrap(value, owner.source.attribute(name))
+    return frame.state.made.given(value)
 
 
 def _folds(real: Any) -> bool:

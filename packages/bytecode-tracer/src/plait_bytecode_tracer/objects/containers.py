@@ -373,10 +373,12 @@ def contains(frame: Frame, container: Variable, item: Variable) -> bool:
         case Known(real) if type(real) in _SEARCHED and _is_object(item):
             return _constant_contains(frame, real, item)
         case Known(real) if is_constant(real) and not isinstance(real, enum.Enum):
+            from plait_bytecode_tracer.objects.objects import guarded_value
+
             try:
-                return plain_value(item) in real
+                return guarded_value(frame, item) in real
             except TypeError as error:
-                if isinstance(item, ObjectVariable):  # the error would name its own class
+                if _is_object(item):  # the error would name its own class
                     raise TraceBreakError("GB0008", f"a search for {describe(item)}") from error
                 raise python_error(error) from error
         case Known() | ObjectVariable():

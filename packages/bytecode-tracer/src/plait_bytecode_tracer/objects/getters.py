@@ -10,8 +10,11 @@ from plait_bytecode_tracer.exceptions.raising import fails
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.attributes import load_attribute
 from plait_bytecode_tracer.objects.containers import get_item
+from plait_bytecode_tracer.objects.objects import guarded_value
 from plait_bytecode_tracer.rules.registry import builtin
+from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import (
+    DictVariable,
     GetterVariable,
     Known,
     SequenceVariable,
@@ -40,14 +43,28 @@ def methodcaller(frame: Frame, name: Variable, *args: Variable, **kwargs: Variab
     return GetterVariable(operator.methodcaller, [name, *args], kwargs)
 
 
-def known_getter(real: Any) -> GetterVariable:
-    """A getter from outside, which cannot change."""
-    made, args = real.__reduce__()
-    kwargs = {}
-    if not isinstance(made, type):  # a methodcaller with arguments by name
-        args, kwargs = made.args, made.keywords
-    named: dict[str, Variable] = {name: constant(value) for name, value in kwargs.items()}
-    return GetterVariable(type(real), [constant(arg) for arg in args], named)
+def outside_getter(frame: Frame, getter: Known) -> GetterVariable:
+    """A getter of the caller's, by its parts: it cannot change, but another may come."""
+    real, source = getter.value, getter.source
+    args, kwargs = parts_of(real)
+    if source is None:
+        named: dict[str, Variable] = {name: constant(value) for name, value in kwargs.items()}
+        return GetterVariable(type(real), [constant(arg) for arg in args], named)
+    read = frame.state.constants.name(parts_of)
+    parts = Source(f"{read}({source.code})", f"the parts of {source.text}", source)
+    held = frame.state.wrap(args, parts.element(0, "0"))
+    given = frame.state.wrap(kwargs, parts.element(1, "1"))
+    assert isinstance(held, SequenceVariable)
+    assert isinstance(given, DictVariable)
+    return GetterVariable(type(real), list(held.items), dict(given.items.items()))
+
+
+def parts_of(getter: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What a getter was made of."""
+    made, args = getter.__reduce__()
+    if isinstance(made, type):
+        return args, {}
+    return made.args + args, made.keywords  # a methodcaller with arguments by name
 
 
 def call_getter(
@@ -60,7 +77,7 @@ def call_getter(
             fails(TypeError, f"{name}() takes no keyword arguments")
         fails(TypeError, f"{name} expected 1 argument, got {len(args)}")
     if getter.kind is operator.methodcaller:
-        method = load_attribute(frame, args[0], _text(getter.args[0]))
+        method = load_attribute(frame, args[0], _text(frame, getter.args[0]))
         return frame.call(method, getter.args[1:], dict(getter.kwargs))
     found = []
     for key in getter.args:
@@ -68,13 +85,14 @@ def call_getter(
             found.append(get_item(frame, args[0], key))
             continue
         value = args[0]
-        for name in _text(key).split("."):
+        for name in _text(frame, key).split("."):
             value = load_attribute(frame, value, name)
         found.append(value)
     return found[0] if len(found) == 1 else SequenceVariable(found, tuple)
 
 
-def _text(value: Variable) -> str:
-    if not isinstance(value, Known) or not isinstance(value.value, str):
+def _text(frame: Frame, name: Variable) -> str:
+    if not isinstance(name, Known) or not isinstance(name.value, str):
         raise TraceBreakError("GB0007", "an attribute whose name is not known")
-    return value.value
+    found: str = guarded_value(frame, name)
+    return found

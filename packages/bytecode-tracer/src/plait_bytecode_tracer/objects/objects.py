@@ -19,7 +19,7 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind
 from plait_bytecode_tracer.objects.class_methods import bind_to_class
 from plait_bytecode_tracer.objects.class_writes import written_to_class
-from plait_bytecode_tracer.objects.containers import describe, get_item
+from plait_bytecode_tracer.objects.containers import describe, get_item, plain_value
 from plait_bytecode_tracer.objects.statics import (
     DELETED,
     MISSING,
@@ -433,3 +433,9 @@ def storage_of(frame: Frame, owner: Variable) -> Variable | None:
     if base is None or base in (BaseException, collections.deque) or is_constant(owner.value):
         return None
     return wrap_storage(frame.state, owner.value, base, owner.source)
+
+
+def guarded_value(frame: Frame, value: Variable) -> Any:
+    """The Python value of a variable; of an instance of a class that inherits from text, a number
+    or a container, what is inside, which is guarded."""
+    return plain_value(storage_of(frame, value) or value)

@@ -19,7 +19,12 @@ from plait_bytecode_tracer.outside.functions import is_made_for_calls, wrap_func
 from plait_bytecode_tracer.outside.tensors import wrap_tensor
 from plait_bytecode_tracer.shapes.marks import Mark
 from plait_bytecode_tracer.twins.registry import proxy_of, shown_by
-from plait_bytecode_tracer.values.constants import UNCHANGING, VIEWS, is_constant
+from plait_bytecode_tracer.values.constants import (
+    UNCHANGING,
+    VIEWS,
+    acts_by_identity,
+    is_constant,
+)
 from plait_bytecode_tracer.values.lookup import has_plain_names, is_a
 from plait_bytecode_tracer.values.numpy_objects import is_array, is_numpy_float
 from plait_bytecode_tracer.values.plain import STORED_KINDS, is_named_tuple
@@ -88,16 +93,18 @@ def _wrap_object(state: TraceState, value: Any, source: Source) -> Variable:
         state.guard_constant(value.__name__, source.attribute("__name__"))
         owner = state.wrap(value.__self__, source.attribute("__self__"))
         return MethodVariable(owner, value.__name__)
+    if is_a(value, types.MethodWrapperType):
+        state.guard_type(source, value)
+        state.guard_constant(value.__name__, source.attribute("__name__"))
+        state.wrap(value.__self__, source.attribute("__self__"))
+        return Known(value, source)
     if is_a(value, types.FunctionType) and is_made_for_calls(value, source):
         return wrap_function(state, value, source)
     if is_a(value, type) and not has_plain_names(value):
         raise TraceBreakError("GB0009", "a class that defines attributes with odd names")
     if is_a(value, type) and state.goes_on and is_class_of_call(value, source):
         return wrap_class(state, value, source)
-    if is_a(value, types.FunctionType | types.BuiltinFunctionType | type):
-        state.guard_identity(source, value)
-        return Known(value, source)
-    if is_a(value, types.ModuleType):
+    if acts_by_identity(value):
         state.guard_identity(source, value)
         return Known(value, source)
     if is_a(value, types.CellType):

@@ -8,6 +8,7 @@ from typing import Any
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import TORCH_FOLDER, Frame, constant
 from plait_bytecode_tracer.rules.registry import named_rule
+from plait_bytecode_tracer.values.lookup import is_compiled_by_torch
 from plait_bytecode_tracer.values.plain import is_empty
 from plait_bytecode_tracer.values.variables import Known, Variable
 
@@ -31,9 +32,13 @@ def call_marked(
     cells: dict[str, Any] = dict(
         zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     )
-    if function.__code__.co_name != "_fn" or "fn" not in cells or is_empty(cells["fn"]):
+    compiled = is_compiled_by_torch(function)
+    marked = compiled or function.__code__.co_name == "_fn"
+    if not marked or "fn" not in cells or is_empty(cells["fn"]):
         return None
     wrapped = cells["fn"].cell_contents
+    if compiled:  # as a part of what calls it
+        return frame.call(Known(wrapped), args, kwargs)
     if (getattr(wrapped, "__module__", None) or "").split(".")[0] == "torch":
         return frame.call(Known(wrapped), args, kwargs)
     name = getattr(wrapped, "__qualname__", type(wrapped).__name__)

@@ -21,6 +21,7 @@ from plait_bytecode_tracer.objects.attributes import (
     store_attribute,
 )
 from plait_bytecode_tracer.objects.containers import plain_value
+from plait_bytecode_tracer.objects.objects import guarded_value
 from plait_bytecode_tracer.objects.standins import stand_in
 from plait_bytecode_tracer.objects.statics import MISSING, guard_class, static_attribute
 from plait_bytecode_tracer.objects.stores import delete_object_attribute
@@ -110,11 +111,11 @@ def type_(frame: Frame, value: Variable, *rest: Variable, **kwargs: Variable) ->
     return constant(type_of(value))
 
 
-def _name(name: Variable) -> Any:
+def _name(frame: Frame, name: Variable) -> Any:
     """The name of an attribute that a function is given."""
     if not issubclass(type_of(name), str):
         fails(TypeError, f"attribute name must be string, not {type_of(name).__name__!r}")
-    return plain_value(name)
+    return guarded_value(frame, name)
 
 
 @builtin(getattr)
@@ -122,7 +123,7 @@ def getattr_(
     frame: Frame, owner: Variable, name: Variable, default: Variable | None = None
 ) -> Variable:
     try:
-        return load_attribute(frame, owner, _name(name))
+        return load_attribute(frame, owner, _name(frame, name))
     except PythonError as error:
         if default is None or not issubclass(exception_class(error.value), AttributeError):
             raise
@@ -132,7 +133,7 @@ def getattr_(
 @builtin(hasattr)
 def hasattr_(frame: Frame, owner: Variable, name: Variable) -> Variable:
     try:
-        return constant(find_attribute(frame, owner, _name(name)) is not None)
+        return constant(find_attribute(frame, owner, _name(frame, name)) is not None)
     except PythonError as error:
         if not issubclass(exception_class(error.value), AttributeError):
             raise
@@ -141,13 +142,13 @@ def hasattr_(frame: Frame, owner: Variable, name: Variable) -> Variable:
 
 @builtin(setattr)
 def setattr_(frame: Frame, owner: Variable, name: Variable, value: Variable) -> Variable:
-    store_attribute(frame, owner, _name(name), value)
+    store_attribute(frame, owner, _name(frame, name), value)
     return constant(None)
 
 
 @builtin(delattr)
 def delattr_(frame: Frame, owner: Variable, name: Variable) -> Variable:
-    delete_object_attribute(frame, owner, _name(name))
+    delete_object_attribute(frame, owner, _name(frame, name))
     return constant(None)
 
 

@@ -16,7 +16,7 @@ import torch
 
 from plait_bytecode_tracer.outside.calendars import PLAIN, ZONED, is_plain_time
 from plait_bytecode_tracer.values.lookup import is_a
-from plait_bytecode_tracer.values.numpy_objects import is_numpy_constant
+from plait_bytecode_tracer.values.numpy_objects import is_numpy_constant, is_of_numpy
 
 CONSTANT_TYPES: tuple[type, ...] = (
     int,
@@ -99,6 +99,18 @@ _DEFINITIONS: tuple[type, ...] = (
     *(types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType),
 )
 _METACLASSES = (type, abc.ABCMeta, enum.EnumMeta, type(torch.Tensor))
+_BY_IDENTITY: tuple[type, ...] = (
+    *(types.FunctionType, types.BuiltinFunctionType, type, types.ModuleType),
+    *(types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType),
+    *(types.GetSetDescriptorType, types.MemberDescriptorType),
+    *(types.UnionType, types.GenericAlias),
+    *(torch._ops.OperatorBase, torch._ops.OpOverloadPacket, torch.jit.ScriptFunction),
+)
+
+
+def acts_by_identity(value: Any) -> bool:
+    """Whether what an object does follows from which one it is, not from what is read of it."""
+    return is_a(value, _BY_IDENTITY) or type(value).__module__ == "typing" or is_of_numpy(value)
 
 
 def is_definition(value: object) -> bool:

@@ -46,3 +46,9 @@ def is_field(cls: type, name: str) -> bool:
 def has_plain_names(cls: type) -> bool:
     """Whether all that a class and its bases define has texts as names, which ask nothing."""
     return all(type(name) is str for base in cls.__mro__ for name in base.__dict__)
+
+
+def is_compiled_by_torch(function: types.FunctionType) -> bool:
+    """Whether a function is what `torch.compile` makes of one."""
+    made = function.__code__.co_name == "compile_wrapper"
+    return made and function.__globals__.get("__name__") == "torch._dynamo.eval_frame"
