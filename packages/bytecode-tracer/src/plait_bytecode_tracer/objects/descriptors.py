@@ -24,7 +24,12 @@ from plait_bytecode_tracer.objects.folding import fold, fold_in, refuse_names
 from plait_bytecode_tracer.objects.instances import initialize, refuse_own_elements
 from plait_bytecode_tracer.objects.iteration import iterate
 from plait_bytecode_tracer.objects.methods import call_method_variable
-from plait_bytecode_tracer.objects.objects import generic_attribute, special_method, storage_of
+from plait_bytecode_tracer.objects.objects import (
+    generic_attribute,
+    guard_shown,
+    special_method,
+    storage_of,
+)
 from plait_bytecode_tracer.objects.operations import same, truth
 from plait_bytecode_tracer.objects.representation import represent_set
 from plait_bytecode_tracer.objects.statics import class_of, is_python, static_attribute
@@ -149,6 +154,7 @@ def call_descriptor(
                 frame.state.guard_identity(form.source, form.value)
         return constant(descriptor(*map(plain_value, args)))
     if cls is type and name in ("__repr__", "__hash__") and isinstance(owner, Known):
+        guard_shown(frame, owner.value)
         return fold(descriptor, args, kwargs)
     if all(map(_is_fixed, (*args, *kwargs.values()))):
         return fold_in(frame, descriptor, args, kwargs)

@@ -14,7 +14,7 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.folding import fold, fold_in
 from plait_bytecode_tracer.objects.indices import with_index
 from plait_bytecode_tracer.objects.iteration import elements
-from plait_bytecode_tracer.objects.objects import special_method, storage_of
+from plait_bytecode_tracer.objects.objects import guard_shown, special_method, storage_of
 from plait_bytecode_tracer.objects.operations import apply, apply_function, truth
 from plait_bytecode_tracer.objects.representation import represent
 from plait_bytecode_tracer.objects.standins import fails_for_real, stand_in
@@ -122,6 +122,8 @@ def call_folded(
         return call_special(frame, function, args)
     if function is bytes and len(args) == 1 and isinstance(args[0], IteratorVariable):
         args = [SequenceVariable(list(elements(frame, args[0])), list)]
+    if function in (str, repr, ascii, format) and args and isinstance(args[0], Known):
+        guard_shown(frame, args[0].value)
     return fold_in(frame, function, args, kwargs)
 
 
