@@ -37,7 +37,7 @@ from plait_bytecode_tracer.objects.stores import delete_attribute, generic_store
 from plait_bytecode_tracer.rules.devices import device_method
 from plait_bytecode_tracer.rules.registry import fits
 from plait_bytecode_tracer.twins.registry import TWINS
-from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.classes import name_in_errors, type_of
 from plait_bytecode_tracer.values.constants import is_constant, is_definition, is_fixed
 from plait_bytecode_tracer.values.keys import constant_key
 from plait_bytecode_tracer.values.lookup import is_a
@@ -306,7 +306,7 @@ def _getattribute(frame: Frame, owner: Variable, name: Variable) -> Variable:
     _refuse_thread(owner)
     found = generic_attribute(frame, owner, plain)
     if found is None:
-        text = f"{class_of(owner).__name__!r} object has no attribute {plain!r}"
+        text = f"{name_in_errors(class_of(owner))!r} object has no attribute {plain!r}"
         fails_attribute(text, owner, plain)
     return found
 

@@ -20,7 +20,7 @@ from plait_bytecode_tracer.objects.representation import represent
 from plait_bytecode_tracer.objects.standins import fails_for_real, stand_in
 from plait_bytecode_tracer.objects.statics import MISSING, is_python, static_attribute
 from plait_bytecode_tracer.objects.text_methods import text_method
-from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.classes import name_in_errors, type_of
 from plait_bytecode_tracer.values.constants import is_constant, is_definition, is_fixed
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.variables import (
@@ -214,7 +214,7 @@ def call_special(frame: Frame, function: Any, args: list[Variable]) -> Variable:
         static = static_attribute(type_of(owner), name)
         method = special_method(frame, owner, name)
         if static is None and name == "__hash__":
-            fails(TypeError, f"unhashable type: {type_of(owner).__name__!r}")
+            fails(TypeError, f"unhashable type: {name_in_errors(type_of(owner))!r}")
         if static is MISSING or method is None:
             continue
         if function is int and name == "__trunc__":
