@@ -19,6 +19,8 @@ from plait_bytecode_tracer.values.plain import own_table
 
 _INSTALLED = ("site-packages", "dist-packages")
 _STANDARD = os.path.dirname(os.__file__) + os.sep
+_IMMUTABLE = 1 << 8
+"""The flag of classes that C defines, as C's: Py_TPFLAGS_IMMUTABLETYPE."""
 _FUNCTIONS = (types.FunctionType, types.MethodType, staticmethod, classmethod)
 
 
@@ -84,7 +86,8 @@ def _has_code_of_program(value: object) -> bool:
     """Whether a function is of the program's, or one of an object's own and its classes'."""
     if isinstance(value, _FUNCTIONS):
         return _is_of_program(value)
-    tables: list[Mapping[str, object]] = [vars(cls) for cls in type(value).__mro__]
+    classes = (cls for cls in type(value).__mro__ if not cls.__flags__ & _IMMUTABLE)
+    tables: list[Mapping[str, object]] = list(map(vars, classes))
     if type(value).__dictoffset__:
         tables.append(own_table(value))
     return any(_is_of_program(each) for table in tables for each in table.values())
