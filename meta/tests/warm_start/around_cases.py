@@ -5,6 +5,7 @@ As in `gradient_cases.py`: each case gives what makes a function and what is don
 
 import functools
 import logging
+import logging.handlers
 import os
 import types
 from typing import Any, NamedTuple
@@ -23,17 +24,6 @@ class Steps(NamedTuple):
     """What makes a function and what is done with it, which gives tensors."""
 
     build: Any
-
-
-class Count(logging.Handler):
-    """How much has been logged."""
-
-    def __init__(self):
-        super().__init__()
-        self.count = 0
-
-    def emit(self, record):
-        self.count += 1
 
 
 @functools.lru_cache
@@ -57,17 +47,17 @@ def logged(function, cached, before=lambda: None):
     def build():
         def steps(f):
             cached.cache_clear()
-            counted = Count()
-            logger.addHandler(counted)
+            kept = logging.handlers.BufferingHandler(1000)
+            logger.addHandler(kept)
             logger.propagate = False
             try:
                 before()
                 found = [f(X), f(X)]
             finally:
-                logger.removeHandler(counted)
+                logger.removeHandler(kept)
                 logger.propagate = True
             hits = cached.cache_info().hits
-            return [*found, torch.tensor([counted.count, hits, cached.cache_info().currsize])]
+            return [*found, torch.tensor([len(kept.buffer), hits, cached.cache_info().currsize])]
 
         return function, steps
 

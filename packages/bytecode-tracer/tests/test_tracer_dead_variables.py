@@ -97,9 +97,29 @@ def unbound_later(x):
     return value
 
 
+def deleted_twice(x):
+    value = x * 2
+    total = value + 1
+    del value
+    breaks()
+    try:
+        del value  # noqa: F821  # which is what this is about
+    except UnboundLocalError as error:
+        return total, str(error)
+    return total
+
+
+def deleted_unset(x):
+    y = x + 1
+    del later  # noqa: F821  # which is what this is about
+    later = y + 1
+    return later + y
+
+
 PROGRAMS = [
     *(straight, stored_again, in_a_loop, read_in_the_next_turn, read_in_a_handler),
     *(read_by_a_closure, deleted, read_by_name, unbound_later),
+    *(deleted_twice, deleted_unset),
 ]
 
 

@@ -399,3 +399,30 @@ def test_what_a_tensor_of_a_subclass_hides_of_its_class_is_noticed():
         lambda: delattr(tensor, "tag"),
         lambda: delattr(tensor, "scaled"),
     )
+
+
+def test_the_names_and_bases_of_classes_are_guarded():
+    meta = type("Meta", (type,), {})
+    base, other = type("Base", (), {}), type("Other", (), {})
+    plain, made_by_meta = type("Plain", (base,), {}), meta("ByMeta", (), {})
+    color = enum.Enum("Color", "RED")
+    value = plain()
+
+    def named(x):
+        return x * len(type(value).__name__) + len(made_by_meta.__name__) * len(color.__qualname__)
+
+    followed(
+        [
+            named,
+            lambda x: x * len(f"{plain} {color.RED!r}") + len(str(made_by_meta)),
+            lambda x: x * len(plain.__mro__) + len(plain.__bases__),
+            lambda x: x * (plain.__base__ is base),
+        ],
+        lambda: setattr(plain, "__name__", "Renamed"),
+        lambda: setattr(plain, "__qualname__", "RenamedAsWell"),
+        lambda: setattr(made_by_meta, "__qualname__", "Renamed"),
+        lambda: setattr(made_by_meta, "__name__", "R"),
+        lambda: setattr(color, "__name__", "Colour"),
+        lambda: setattr(color, "__qualname__", "Hue"),
+        lambda: setattr(plain, "__bases__", (other, base)),
+    )

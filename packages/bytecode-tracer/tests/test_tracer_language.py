@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 import operator
+import types
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
@@ -261,3 +262,23 @@ def test_construct_is_captured_whole(function):
     made = check(function, X, fullgraph=True)
     assert made.breaks == []
     assert len(made.entries) == 1
+
+
+def refused(x, values):
+    told = []
+    for value in values:
+        for ask in (len, hash, iter, REMOVES, SUBSCRIPTS, CONTAINS):
+            try:
+                ask(value)
+            except (TypeError, AttributeError) as error:
+                told.append(str(error))
+    return x, told
+
+
+REMOVES = lambda value: delattr(value, "absent")
+SUBSCRIPTS = lambda value: value["absent"]
+CONTAINS = lambda value: "absent" in value
+
+
+def test_errors_call_classes_as_python_does():
+    check(refused, X, [types.SimpleNamespace(a=1), functools.partial(max), Config(), 1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import subprocess
 import sys
 import warnings
@@ -150,6 +151,52 @@ def test_raised_floating_point_errors_are_raised():
         warnings.simplefilter("error")
         with pytest.raises(RuntimeWarning):
             traced(np.zeros(3))
+
+
+def divided_scalars(x):
+    return x + float(1 / np.float64(0)), np.int8(127) + np.int8(1)
+
+
+def a_product_of_scalars(x):
+    return x, math.prod([np.int8(100), np.int8(2)])
+
+
+def a_narrow_scalar(x):
+    return x, np.float32(1e300)
+
+
+@pytest.mark.parametrize("function", [divided_scalars, a_product_of_scalars, a_narrow_scalar])
+def test_scalars_that_overflow_warn_and_raise_at_each_call(function):
+    traced = compiled(function)
+    for _ in range(2):
+        with pytest.warns(RuntimeWarning):
+            traced(torch.ones(2))
+    with np.errstate(all="raise"), pytest.raises(FloatingPointError):
+        traced(torch.ones(2))
+
+
+@pytest.mark.parametrize("make", [torch.tensor, torch.as_tensor, torch.asarray])
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64", "int16", "int64"])
+def test_tensors_of_scalars_have_their_element_types(make, kind):
+    def function(x):
+        one = getattr(np, kind)(1)
+        made = [make(one), make([one, one]), make([1, one]), make(((one,), (one,)))]
+        return x, *made, make(one, dtype=torch.float32)
+
+    found, expected = compiled(function)(torch.ones(2)), function(torch.ones(2))
+    assert [each.dtype for each in found] == [each.dtype for each in expected]
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_true_scalar_is_what_each_function_takes_it_for():
+    def function(x, yes):
+        return x.int() * yes, torch.full((2,), yes), torch.arange(yes), torch.tensor([yes])
+
+    traced = compiled(function)
+    for _ in range(2):
+        torch.testing.assert_close(
+            traced(torch.ones(2), np.bool_(True)), function(torch.ones(2), np.bool_(True))
+        )
 
 
 def test_tensors_that_require_grad_have_no_arrays():

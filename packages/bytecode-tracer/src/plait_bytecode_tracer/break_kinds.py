@@ -92,7 +92,8 @@ BREAKS = _table(
         "Print or log outside of the compiled function, or print constants only.",
         "What is printed, logged, read or written depends on values that only the graph's run "
         "gives, or on the state of the world. Constants are printed and logged after the graph "
-        "has run, without a break.",
+        "has run, without a break, unless code of the program's sees them: a stream, a handler or "
+        "a formatter of its own.",
         """
         def function(x):
             y = x + 1

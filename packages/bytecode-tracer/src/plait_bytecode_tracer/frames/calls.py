@@ -48,6 +48,7 @@ from plait_bytecode_tracer.tensors.function_modes import through_mode_of
 from plait_bytecode_tracer.tensors.leaves import is_leaf, is_of_torch, reads_tensor
 from plait_bytecode_tracer.tensors.subclasses import dispatch, holds_subclass
 from plait_bytecode_tracer.tensors.torch_calls import call_torch
+from plait_bytecode_tracer.values.classes import name_in_errors
 from plait_bytecode_tracer.values.constants import UNCHANGING
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.numpy_objects import is_of_numpy
@@ -108,7 +109,7 @@ def call(
             called = special_method(frame, function, "__call__")
             frame.state.is_direct = direct
             if called is None:
-                fails(TypeError, f"{function.cls.__name__!r} object is not callable")
+                fails(TypeError, f"{name_in_errors(function.cls)!r} object is not callable")
             return call(frame, called, args, kwargs)
     raise TraceBreakError("GB0002", f"a call of a {describe(function)}")
 

@@ -9,6 +9,7 @@ import torch
 
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.values.constants import is_constant, is_definition
+from plait_bytecode_tracer.values.numpy_objects import is_numpy_scalar
 from plait_bytecode_tracer.values.variables import (
     DictVariable,
     Known,
@@ -21,6 +22,17 @@ from plait_bytecode_tracer.values.variables import (
     TensorVariable,
     Variable,
 )
+
+
+def number_of(scalar: Any) -> Any:
+    """A scalar of NumPy as the number that torch takes it for.
+
+    Raises TraceBreakError for others: torch takes a `numpy.bool_` for an int in one place, for a
+    bool in another, and of complex ones the real part.
+    """
+    if scalar.dtype.kind not in "fiu":
+        raise TraceBreakError("GB0009", f"a numpy.{type(scalar).__name__} as an argument of torch")
+    return scalar.item()
 
 
 def map_variables(
@@ -43,9 +55,7 @@ def map_variables(
                 raise TraceBreakError(
                     "GB0009", f"a {type(value.value).__name__} as an argument of a torch call"
                 )
-            if type(value.value).__module__ == "numpy":  # a scalar, which torch takes as a number
-                return value.value.item()
-            return value.value
+            return number_of(value.value) if is_numpy_scalar(value.value) else value.value
         case SequenceVariable():
             items = [map_variables(item, tensor, symbol) for item in value.items]
             return items if value.kind is list else tuple(items)

@@ -245,7 +245,8 @@ def repeat(frame: Frame, owner: SequenceVariable, name: str, other: Variable) ->
     """`list.__mul__` and its like."""
     count = _count(frame, other)
     if count is None:
-        fails(TypeError, f"{type_of(other).__name__!r} object cannot be interpreted as an integer")
+        named = name_in_errors(type_of(other))
+        fails(TypeError, f"{named!r} object cannot be interpreted as an integer")
     if len(owner.items) * count > _LARGEST:
         raise TraceBreakError("GB0001", "a sequence that is repeated too often to trace")
     kind = _kind_of_result(owner.kind)

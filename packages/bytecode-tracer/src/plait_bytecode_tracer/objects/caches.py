@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import types
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +11,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.exceptions.raising import PythonError, describe_exception
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.containers import describe
+from plait_bytecode_tracer.outside.sinks import log_at
 from plait_bytecode_tracer.rules.registry import builtin
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.caches import call_for_tensors, is_tensor_call
@@ -25,7 +25,6 @@ from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.keys import constant_key
 from plait_bytecode_tracer.values.sources import Source
 from plait_bytecode_tracer.values.variables import (
-    BoundVariable,
     CellVariable,
     DictVariable,
     FunctionVariable,
@@ -122,9 +121,7 @@ def _is_cached(called: Variable) -> bool:
 
 
 def _is_logged(called: Variable) -> bool:
-    if not isinstance(called, BoundVariable) or not isinstance(called.self, Known):
-        return False
-    return isinstance(called.self.value, logging.Logger)
+    return isinstance(called, Known) and called.value is log_at
 
 
 def _effects(state: TraceState) -> object:

@@ -164,11 +164,11 @@ def _by_method(
 ) -> Variable:
     """An operation on elements by the container's class, which may have no such method."""
     from plait_bytecode_tracer.objects.objects import special_method
-    from plait_bytecode_tracer.values.classes import type_of
+    from plait_bytecode_tracer.values.classes import name_in_errors, type_of
 
     method = special_method(frame, container, name)
     if method is None:
-        fails(TypeError, f"{type_of(container).__name__!r} object {text}")
+        fails(TypeError, f"{name_in_errors(type_of(container))!r} object {text}")
     return frame.call(method, args, {})
 
 
@@ -429,7 +429,7 @@ def _object_contains(frame: Frame, container: Variable, item: Variable) -> bool:
     from plait_bytecode_tracer.objects.iteration import iterate
     from plait_bytecode_tracer.objects.objects import special_method
     from plait_bytecode_tracer.objects.operations import truth
-    from plait_bytecode_tracer.values.classes import type_of
+    from plait_bytecode_tracer.values.classes import name_in_errors, type_of
 
     method = special_method(frame, container, "__contains__")
     if method is not None:
@@ -437,7 +437,7 @@ def _object_contains(frame: Frame, container: Variable, item: Variable) -> bool:
     if special_method(frame, container, "__iter__") is None and (
         special_method(frame, container, "__getitem__") is None
     ):
-        fails(TypeError, f"argument of type {type_of(container).__name__!r} is not iterable")
+        fails(TypeError, f"argument of type {name_in_errors(type_of(container))!r} is not iterable")
     return _iterator_contains(frame, iterate(frame, container), item)
 
 

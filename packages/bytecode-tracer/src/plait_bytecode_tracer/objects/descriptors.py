@@ -24,7 +24,12 @@ from plait_bytecode_tracer.objects.folding import fold, fold_in, refuse_names
 from plait_bytecode_tracer.objects.instances import initialize, refuse_own_elements
 from plait_bytecode_tracer.objects.iteration import iterate
 from plait_bytecode_tracer.objects.methods import call_method_variable
-from plait_bytecode_tracer.objects.objects import generic_attribute, special_method, storage_of
+from plait_bytecode_tracer.objects.objects import (
+    generic_attribute,
+    guard_shown,
+    special_method,
+    storage_of,
+)
 from plait_bytecode_tracer.objects.operations import same, truth
 from plait_bytecode_tracer.objects.representation import represent_set
 from plait_bytecode_tracer.objects.statics import class_of, is_python, static_attribute
@@ -32,7 +37,7 @@ from plait_bytecode_tracer.objects.stores import delete_attribute, generic_store
 from plait_bytecode_tracer.rules.devices import device_method
 from plait_bytecode_tracer.rules.registry import fits
 from plait_bytecode_tracer.twins.registry import TWINS
-from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.classes import name_in_errors, type_of
 from plait_bytecode_tracer.values.constants import is_constant, is_definition, is_fixed
 from plait_bytecode_tracer.values.keys import constant_key
 from plait_bytecode_tracer.values.lookup import is_a
@@ -149,6 +154,7 @@ def call_descriptor(
                 frame.state.guard_identity(form.source, form.value)
         return constant(descriptor(*map(plain_value, args)))
     if cls is type and name in ("__repr__", "__hash__") and isinstance(owner, Known):
+        guard_shown(frame, owner.value)
         return fold(descriptor, args, kwargs)
     if all(map(_is_fixed, (*args, *kwargs.values()))):
         return fold_in(frame, descriptor, args, kwargs)
@@ -300,7 +306,7 @@ def _getattribute(frame: Frame, owner: Variable, name: Variable) -> Variable:
     _refuse_thread(owner)
     found = generic_attribute(frame, owner, plain)
     if found is None:
-        text = f"{class_of(owner).__name__!r} object has no attribute {plain!r}"
+        text = f"{name_in_errors(class_of(owner))!r} object has no attribute {plain!r}"
         fails_attribute(text, owner, plain)
     return found
 

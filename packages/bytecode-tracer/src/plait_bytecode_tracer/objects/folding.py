@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import binascii
 import cmath
+import contextlib
 import math
 import operator
 import os
 import struct
 import sys
 import zlib
+from contextlib import AbstractContextManager
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any
 
@@ -98,7 +100,11 @@ def fold(function: Any, args: list[Variable], kwargs: dict[str, Variable]) -> Va
     if len(plain) == 2 and isinstance(plain[0], CLASSES) and formats_locally(plain[1]):
         raise TraceBreakError("GB0002", f"{plain[1]!r}, which the locale or time zone decides")
     try:
-        result = function(*plain, **named)
+        with raising_errors():
+            result = function(*plain, **named)
+    except FloatingPointError as error:
+        cause = "scalars of NumPy that overflow or are divided by zero"
+        raise TraceBreakError("GB0015", cause) from error
     except Exception as error:
         stored = [arg.base for arg in args if isinstance(arg, ObjectVariable)]
         refuse_names(function, error, stored)
@@ -108,6 +114,15 @@ def fold(function: Any, args: list[Variable], kwargs: dict[str, Variable]) -> Va
             if isinstance(arg, Known) and arg.value is result:
                 return arg
     return tracked(result)
+
+
+def raising_errors() -> AbstractContextManager[object]:
+    """Where NumPy raises what it would warn of, or do as it is told at each call."""
+    if "numpy" not in sys.modules:
+        return contextlib.nullcontext()
+    import numpy as np
+
+    return np.errstate(all="raise")
 
 
 def fold_in(

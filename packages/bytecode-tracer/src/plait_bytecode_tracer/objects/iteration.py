@@ -16,7 +16,7 @@ from plait_bytecode_tracer.objects.statics import MISSING, static_attribute
 from plait_bytecode_tracer.outside.iterators import outside_iterator
 from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.patches import refuse_modes, require_own
-from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.classes import name_in_errors, type_of
 from plait_bytecode_tracer.values.constants import is_constant, is_fixed
 from plait_bytecode_tracer.values.iterators import over, over_keys, over_known, over_sequence
 from plait_bytecode_tracer.values.variables import (
@@ -150,7 +150,7 @@ def _by_iter_method(frame: Frame, value: Variable) -> IteratorVariable | None:
         step = functools.partial(next_item, frame, made)
         return IteratorVariable(step, type_of(made), lambda: Remake(None, [made]))
     if static_attribute(type_of(value), "__iter__") is None:
-        fails(TypeError, f"{type_of(value).__name__!r} object is not iterable")
+        fails(TypeError, f"{name_in_errors(type_of(value))!r} object is not iterable")
     getter = special_method(frame, value, "__getitem__")
     return None if getter is None else _by_position(frame, value, getter)
 

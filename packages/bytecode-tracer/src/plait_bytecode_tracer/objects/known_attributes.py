@@ -29,6 +29,7 @@ from plait_bytecode_tracer.objects.statics import (
     MODULE_GETATTR,
     guard_class,
     guard_descriptor,
+    guard_order,
     is_data_descriptor,
     is_python,
     static_attribute,
@@ -163,6 +164,7 @@ def _type_attribute(frame: Frame, owner: Known, name: str) -> Variable | None:
     if written is not None:
         return written
     if name == "__mro__":
+        guard_order(frame, cls)
         return constant(cls.__mro__)
     meta_static = static_attribute(type(cls), name)
     guard_class(frame, type(cls), name)
@@ -219,7 +221,13 @@ def _of_metaclass(frame: Frame, owner: Known, name: str, static: Any) -> Variabl
         return BoundVariable(constant(static), owner)
     if is_a(static, _IN_C):
         value = getattr(cls, name, MISSING)
-        return _by_fallback(frame, owner, name) if value is MISSING else constant(value)
+        if value is MISSING:
+            return _by_fallback(frame, owner, name)
+        if name in ("__name__", "__qualname__"):
+            return class_value(frame, cls, name, value)
+        if name in ("__bases__", "__base__"):
+            guard_order(frame, cls)
+        return constant(value)
     guard_class(frame, cls, name)
     guard_descriptor(frame, static)
     if is_python(static):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import enum
 import functools
 import inspect
 import threading
@@ -322,6 +323,14 @@ def class_value(frame: Frame, cls: type, name: str, value: Any) -> Variable:
         return constant(value)
     source = frame.state.constants.source(cls, cls.__qualname__).attribute(name)
     return frame.state.wrap(value, source)
+
+
+def guard_shown(frame: Frame, value: Any) -> None:
+    """A class whose text is asked for, or that of a member of an enum, keeps its names."""
+    cls = type(value) if is_a(value, enum.Enum) else value
+    if is_a(cls, type):
+        for name in ("__name__", "__qualname__"):
+            class_value(frame, cls, name, getattr(cls, name))
 
 
 def bind_attribute(

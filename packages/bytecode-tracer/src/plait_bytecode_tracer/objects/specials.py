@@ -14,13 +14,13 @@ from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.folding import fold, fold_in
 from plait_bytecode_tracer.objects.indices import with_index
 from plait_bytecode_tracer.objects.iteration import elements
-from plait_bytecode_tracer.objects.objects import special_method, storage_of
+from plait_bytecode_tracer.objects.objects import guard_shown, special_method, storage_of
 from plait_bytecode_tracer.objects.operations import apply, apply_function, truth
 from plait_bytecode_tracer.objects.representation import represent
 from plait_bytecode_tracer.objects.standins import fails_for_real, stand_in
 from plait_bytecode_tracer.objects.statics import MISSING, is_python, static_attribute
 from plait_bytecode_tracer.objects.text_methods import text_method
-from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.classes import name_in_errors, type_of
 from plait_bytecode_tracer.values.constants import is_constant, is_definition, is_fixed
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.variables import (
@@ -122,6 +122,8 @@ def call_folded(
         return call_special(frame, function, args)
     if function is bytes and len(args) == 1 and isinstance(args[0], IteratorVariable):
         args = [SequenceVariable(list(elements(frame, args[0])), list)]
+    if function in (str, repr, ascii, format) and args and isinstance(args[0], Known):
+        guard_shown(frame, args[0].value)
     return fold_in(frame, function, args, kwargs)
 
 
@@ -212,7 +214,7 @@ def call_special(frame: Frame, function: Any, args: list[Variable]) -> Variable:
         static = static_attribute(type_of(owner), name)
         method = special_method(frame, owner, name)
         if static is None and name == "__hash__":
-            fails(TypeError, f"unhashable type: {type_of(owner).__name__!r}")
+            fails(TypeError, f"unhashable type: {name_in_errors(type_of(owner))!r}")
         if static is MISSING or method is None:
             continue
         if function is int and name == "__trunc__":

@@ -29,6 +29,7 @@ from plait_bytecode_tracer.objects.statics import (
 from plait_bytecode_tracer.objects.twin_attributes import is_seen, require_settable
 from plait_bytecode_tracer.objects.writes import fails_to_set, write_attribute
 from plait_bytecode_tracer.twins.registry import TWINS
+from plait_bytecode_tracer.values.classes import name_in_errors
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.variables import Known, ObjectVariable, Variable
 
@@ -172,10 +173,10 @@ def delete_attribute(frame: Frame, owner: Variable, name: str) -> None:
         raise TraceBreakError("GB0007", f"deleting {name!r}, which {cls.__name__} intercepts")
     if instance_attribute(frame, owner, name) is None:
         if not cls.__dictoffset__ and static is MISSING:
-            fails_to_set(cls.__name__, name)
+            fails_to_set(name_in_errors(cls), name)
         if not cls.__dictoffset__ and not is_data_descriptor(static):
-            fails(AttributeError, f"{cls.__name__!r} object attribute {name!r} is read-only")
-        fails_attribute(f"{cls.__name__!r} object has no attribute {name!r}", owner, name)
+            fails(AttributeError, f"{name_in_errors(cls)!r} object attribute {name!r} is read-only")
+        fails_attribute(f"{name_in_errors(cls)!r} object has no attribute {name!r}", owner, name)
     if isinstance(owner, ObjectVariable):
         del owner.attributes[name]
     else:

@@ -20,6 +20,7 @@ from plait_bytecode_tracer.objects.statics import (
     static_attribute,
 )
 from plait_bytecode_tracer.outside.tables import global_table, is_own_table, refuse_shared_table
+from plait_bytecode_tracer.values.classes import name_in_errors
 from plait_bytecode_tracer.values.lookup import is_a
 from plait_bytecode_tracer.values.plain import own_table
 from plait_bytecode_tracer.values.variables import DictVariable, Known, ObjectVariable, Variable
@@ -39,9 +40,9 @@ def write_attribute(frame: Frame, owner: Variable, name: str, value: Variable) -
     if not cls.__dictoffset__:
         static = static_attribute(cls, name)
         if static is MISSING:
-            fails_to_set(cls.__name__, name)
+            fails_to_set(name_in_errors(cls), name)
         if not is_data_descriptor(static):
-            text = f"{cls.__name__!r} object attribute {name!r} is read-only"
+            text = f"{name_in_errors(cls)!r} object attribute {name!r} is read-only"
             fails(AttributeError, text)
     if isinstance(owner, ObjectVariable):
         owner.attributes[name] = value

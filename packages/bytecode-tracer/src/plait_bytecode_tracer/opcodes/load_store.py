@@ -147,7 +147,10 @@ def store_fast_store_fast(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("DELETE_FAST")
 def delete_fast(frame: Frame, instruction: Instruction) -> None:
-    frame.locals.pop(instruction.argval, None)
+    name = instruction.argval
+    if name not in frame.locals:
+        _unset_local(name)
+    del frame.locals[name]
 
 
 @opcode("LOAD_GLOBAL")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import os
 from typing import Any
 
 import torch
@@ -12,21 +12,35 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.frames.inlining import inline
 from plait_bytecode_tracer.guards import Kind, Mode
+from plait_bytecode_tracer.objects.attributes import load_attribute
 from plait_bytecode_tracer.objects.containers import plain_value
+from plait_bytecode_tracer.objects.operations import truth
+from plait_bytecode_tracer.outside.sinks import log_at, logs_plainly
+from plait_bytecode_tracer.rules.outputs import require_plain
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
 from plait_bytecode_tracer.tensors.ambient import bound
 from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.plain import own_table
 from plait_bytecode_tracer.values.variables import (
-    BoundVariable,
     DictVariable,
     Known,
     SequenceVariable,
     SymbolVariable,
     Variable,
+    is_none,
 )
 
-_METHODS = ("debug", "info", "warning", "error", "critical", "log")
+_LEVELS = {
+    logging.Logger.debug: logging.DEBUG,
+    logging.Logger.info: logging.INFO,
+    logging.Logger.warning: logging.WARNING,
+    logging.Logger.error: logging.ERROR,
+    logging.Logger.critical: logging.CRITICAL,
+}
+_NOTHING = {"exc_info", "extra", "stack_info"}
+"""Arguments that ask for nothing where they are None."""
+_SOURCE = os.path.normcase(logging.Logger.info.__code__.co_filename)
+"""The file of `logging` itself, whose lines are not those that log."""
 
 
 def _is_simple(value: Variable) -> bool:
@@ -41,22 +55,54 @@ def _is_simple(value: Variable) -> bool:
     return False
 
 
-def _deferred(method: Callable[..., Any]) -> Builtin:
-    def log(frame: Frame, logger: Variable, *args: Variable, **kwargs: Variable) -> Variable:
-        simple = all(map(_is_simple, (*args, *kwargs.values())))
-        if not simple or not set(kwargs) <= {"extra"} or not isinstance(logger, Known):
-            raise TraceBreakError("GB0005", "the code logs a value that is not a constant")
-        if not isinstance(logger.value, logging.Logger):
-            raise TraceBreakError("GB0009", "a logger that is none")
-        bound = BoundVariable(constant(method), logger)
-        frame.state.deferred.append((bound, list(args), {}))
+def _deferred(level: int) -> Builtin:
+    def log_it(
+        frame: Frame, logger: Variable, message: Variable, *args: Variable, **kwargs: Variable
+    ) -> Variable:
+        return log(frame, logger, constant(level), message, *args, **kwargs)
+
+    return log_it
+
+
+for _method, _level in _LEVELS.items():
+    builtin(_method)(_deferred(_level))
+
+
+@builtin(logging.Logger.log)
+def log(
+    frame: Frame,
+    logger: Variable,
+    level: Variable,
+    message: Variable,
+    *args: Variable,
+    **kwargs: Variable,
+) -> Variable:
+    """A record is made of what is enabled, with the line that logs."""
+    real = logger.value if isinstance(logger, Known) else None
+    if not isinstance(real, logging.Logger):
+        raise TraceBreakError("GB0009", "a logger that is none")
+    if not isinstance(level, Known) or type(level.value) is not int:
+        raise TraceBreakError("GB0005", "the code logs at a level that is no number")
+    if not truth(frame, frame.call(load_attribute(frame, logger, "isEnabledFor"), [level], {})):
         return constant(None)
+    asks = not (kwargs.keys() <= _NOTHING and all(map(is_none, kwargs.values())))
+    if asks or not all(map(_is_simple, (message, *args))):
+        raise TraceBreakError("GB0005", "the code logs a value that is not a constant")
+    require_plain(frame, bound(logs_plainly, (real,)), "logs")
+    place = _line(frame)
+    frame.state.deferred.append((constant(log_at), [logger, level, *place, message, *args], {}))
+    return constant(None)
 
-    return log
 
-
-for _name in _METHODS:
-    builtin(getattr(logging.Logger, _name))(_deferred(getattr(logging.Logger, _name)))
+def _line(frame: Frame) -> list[Variable]:
+    """The file, line and function that log. Raises TraceBreakError where it is outside."""
+    found: Frame | None = frame
+    while found is not None and os.path.normcase(found.code.co_filename) == _SOURCE:
+        found = found.parent
+    if found is None:
+        raise TraceBreakError("GB0005", "the code logs for a line outside of the traced code")
+    line = found.line_at(found.instruction)
+    return [constant(found.code.co_filename), constant(line), constant(found.code.co_name)]
 
 
 @builtin(logging.Logger.isEnabledFor)

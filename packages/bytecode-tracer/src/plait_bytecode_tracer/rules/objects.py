@@ -31,7 +31,7 @@ from plait_bytecode_tracer.shapes.arithmetic import as_length, concrete
 from plait_bytecode_tracer.shapes.attributes import size_of
 from plait_bytecode_tracer.tensors.function_modes import through_mode
 from plait_bytecode_tracer.tensors.patches import require_own
-from plait_bytecode_tracer.values.classes import type_of
+from plait_bytecode_tracer.values.classes import name_in_errors, type_of
 from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.keys import keep_distinct
 from plait_bytecode_tracer.values.lookup import is_a
@@ -84,7 +84,7 @@ def len_(frame: Frame, value: Variable) -> Variable:
     cls = type_of(value)
     if static_attribute(cls, "__len__") is MISSING:
         guard_class(frame, cls, "__len__")
-        fails(TypeError, f"object of type {cls.__name__!r} has no len()")
+        fails(TypeError, f"object of type {name_in_errors(cls)!r} has no len()")
     found = call_method(frame, value, "__len__", [])
     if isinstance(found, SymbolVariable):
         known = as_length(found)

@@ -15,6 +15,7 @@ from plait_bytecode_tracer.objects.folding import has_tensor
 from plait_bytecode_tracer.objects.methods import call_method_variable
 from plait_bytecode_tracer.tensors.ambient import bound
 from plait_bytecode_tracer.tensors.leaves import leaves_state
+from plait_bytecode_tracer.tensors.numpy_data import OF_DATA, with_element_type
 from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.variables import (
     Known,
@@ -40,6 +41,8 @@ def call_torch(
 ) -> Variable:
     """A call of a function of torch's, as a node or, where it only tells a setting, its answer."""
     name = getattr(real, "__name__", type(real).__name__)
+    if real in OF_DATA:
+        args, kwargs = with_element_type(args, kwargs)
     if name in _UNTRACED_TORCH:
         return _special_torch(frame, name, real, args, kwargs)
     if "generator" in kwargs:

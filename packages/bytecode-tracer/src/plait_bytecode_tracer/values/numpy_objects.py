@@ -13,10 +13,16 @@ _DESCRIPTORS = types.MethodDescriptorType | types.WrapperDescriptorType
 
 def is_numpy_constant(value: Any) -> bool:
     """Whether a value is a scalar of NumPy that holds no objects, or a plain dtype."""
-    module = type(value).__module__
-    if module == "numpy" and hasattr(type(value), "item") and hasattr(type(value), "dtype"):
-        return type(value).__name__ != "ndarray" and value.dtype.kind in "biufcSUmM"
-    return module == "numpy.dtypes" and value.kind in "biufc" and value.metadata is None
+    if type(value).__module__ == "numpy.dtypes":
+        return value.kind in "biufc" and value.metadata is None
+    return is_numpy_scalar(value) and value.dtype.kind in "biufcSUmM"
+
+
+def is_numpy_scalar(value: Any) -> bool:
+    """Whether a value is a scalar of NumPy."""
+    cls = type(value)
+    is_single = cls.__module__ == "numpy" and cls.__name__ != "ndarray"
+    return is_single and hasattr(cls, "item") and hasattr(cls, "dtype")
 
 
 def is_array(value: object) -> bool:
