@@ -123,3 +123,11 @@ def test_views_of_what_is_resized_keep_their_shape(view):
     x = torch.ones(3, 3)
     _, found = run(program, x)
     torch.testing.assert_close(found, program(x))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_what_an_operator_gives_beside_what_it_writes_lies_as_in_eager(training):
+    x = torch.ones(3, 4).t()
+    graph, found = run(lambda x: torch.nn.functional.rrelu(x, training=training), x)
+    wanted = torch.nn.functional.rrelu(x, training=training)
+    assert found.stride() == graph.results[0].meta["val"].stride() == wanted.stride()

@@ -83,7 +83,7 @@ def mutate(
         return returned_by(func, own, fakes, fake_kwargs)
     if not own:
         return returned
-    return own[0] if len(own) == 1 else tuple(own)
+    return recorder.conformed(func, returned, own[0]) if len(own) == 1 else tuple(own)
 
 
 def change_metadata(
