@@ -131,3 +131,11 @@ def test_what_an_operator_gives_beside_what_it_writes_lies_as_in_eager(training)
     graph, found = run(lambda x: torch.nn.functional.rrelu(x, training=training), x)
     wanted = torch.nn.functional.rrelu(x, training=training)
     assert found.stride() == graph.results[0].meta["val"].stride() == wanted.stride()
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 4), (2, 3, 4)])
+def test_an_out_without_elements_warns_of_nothing(shape, recwarn):
+    x = torch.ones(shape)
+    _, found = run(lambda x: torch.add(x, 1, out=x.new_empty(0)), x)
+    torch.testing.assert_close(found, x + 1)
+    assert not recwarn.list
