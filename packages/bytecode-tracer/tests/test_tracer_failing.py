@@ -105,3 +105,43 @@ def test_an_error_keeps_nothing_once_it_is_handled(backend):
         assert alive() is None
     finally:
         gc.enable()
+
+
+def first_unchanged(module, inputs):
+    """A backend that can tell that nothing has happened, and else fails as eager does."""
+
+    def run(*given):
+        return module.forward(*given)
+
+    def unchanged_on_error(*given):
+        try:
+            return module.forward(*map(torch.clone, given))
+        except Exception as error:
+            raise RuntimeError("the program failed") from error
+
+    run.unchanged_on_error = unchanged_on_error
+    return run
+
+
+def turned_in_place(x, place):
+    made = x * 2
+    used = made[None] + 1
+    made.unsqueeze_(0)
+    x[place] += 1
+    return made, used
+
+
+def with_an_operator_of_its_own(x, place):
+    torch.autograd.graph.increment_version(x)
+    x[place] += 1
+    return torch.ops.prim.device(x), x * 2
+
+
+@pytest.mark.parametrize("function", [turned_in_place, with_an_operator_of_its_own])
+def test_the_error_is_eagers_where_the_call_is_made_anew_or_cannot_be(function):
+    compiled = compile(function, first_unchanged)
+    for size in (4, 2):
+        for run in (compiled, function):
+            x, place = torch.arange(float(size)), torch.tensor([-3])
+            with contextlib.nullcontext() if size == 4 else pytest.raises(IndexError, match="-3"):
+                run(x, place)

@@ -98,3 +98,44 @@ def test_views_that_autograd_lets_nobody_use_are_refused():
 
     with pytest.raises(AtenTraceError, match="lets nobody use"):
         to_joint(torch.fx.symbolic_trace(program), [torch.randn(4, 3, requires_grad=True)])
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+@pytest.mark.parametrize("view", [lambda x: x.detach(), lambda x: x[1:], lambda x: x.t()])
+def test_what_has_elements_is_not_resized(view):
+    def program(x):
+        out = x * 2
+        seen = view(out)
+        return torch.stack((torch.sum(x, 0, out=out), seen + 1))
+
+    with pytest.raises(AtenTraceError, match="with elements"):
+        run(program, torch.ones(3, 3))
+
+
+@pytest.mark.parametrize("view", [lambda x: x.detach(), lambda x: x[1:], lambda x: x.view(0, 3)])
+def test_views_of_what_is_resized_keep_their_shape(view):
+    def program(x):
+        out = x[:, :0] * 2
+        seen = view(out)
+        made = torch.mul(x, 2, out=out)
+        return torch.cat((made.add_(1).flatten(), (seen + 1).flatten(), seen.flatten()))
+
+    x = torch.ones(3, 3)
+    _, found = run(program, x)
+    torch.testing.assert_close(found, program(x))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_what_an_operator_gives_beside_what_it_writes_lies_as_in_eager(training):
+    x = torch.ones(3, 4).t()
+    graph, found = run(lambda x: torch.nn.functional.rrelu(x, training=training), x)
+    wanted = torch.nn.functional.rrelu(x, training=training)
+    assert found.stride() == graph.results[0].meta["val"].stride() == wanted.stride()
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 4), (2, 3, 4)])
+def test_an_out_without_elements_warns_of_nothing(shape, recwarn):
+    x = torch.ones(shape)
+    _, found = run(lambda x: torch.add(x, 1, out=x.new_empty(0)), x)
+    torch.testing.assert_close(found, x + 1)
+    assert not recwarn.list

@@ -72,6 +72,14 @@ def test_numbers_reach_the_overloads_that_take_numbers():
         torch.testing.assert_close(interpret(graph, [x])[0], torch.pow(2, x**2.5))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_powers_of_a_number(dtype):
+    x = torch.arange(5, dtype=dtype)
+    graph = lower(record(lambda x: 2**x, [x]), options=LoweringOptions(exact=True))
+    assert bool(external_ops(graph)) is dtype.is_floating_point
+    assert torch.equal(interpret(graph, [x])[0], 2**x)
+
+
 def test_strings_that_are_also_functions_reach_external_calls():
     index = torch.tensor([[0, 1], [1, 0]])
     values, target = torch.randn(2, 2), torch.zeros(2, 2)

@@ -40,6 +40,13 @@ def test_as_strided_reads_the_same_places(base, size, stride, offset):
     check(lambda x: x.as_strided(size, stride, offset) + 1, base)
 
 
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0)])
+def test_as_strided_of_nothing(shape):
+    check(lambda x: (x * 2).as_strided((0, 3), (1, 1)) + 1, torch.ones(shape))
+    with pytest.raises(LoweringError, match="beyond"):
+        lower(record(lambda x: (x * 2).as_strided((2,), (0,)) + 1, [torch.ones(shape)]))
+
+
 def test_as_strided_beyond_its_operand_is_refused():
     base = torch.arange(100.0)
     with pytest.raises(LoweringError, match="beyond"):

@@ -51,6 +51,7 @@ from plait_scheduler import (
     schedule,
     torch_kernel,
 )
+from plait_scheduler.host import combine
 from plait_utils import Profile
 from plait_utils.draws import draws_before
 
@@ -497,3 +498,11 @@ def test_an_error_tells_how_many_random_operators_had_run() -> None:
     with pytest.raises(IndexError) as raised:
         run([torch.ones(2), torch.tensor([0, 9])])
     assert draws_before(raised.value) in (2, 3)
+
+
+@pytest.mark.parametrize(("kind", "wanted"), [("assign", 3.0), ("add", 6.0), ("max", 3.0)])
+def test_numbers_are_combined_at_one_place(kind, wanted) -> None:
+    memory = torch.zeros(4)
+    values = torch.tensor([1.0, 2.0, 3.0])
+    combine(memory, 2, (3,), values, kind, 4)
+    assert memory.tolist() == [0, 0, wanted, 0]

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch._dynamo.source import ConstantSource
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.utils._pytree import tree_leaves
 
@@ -195,3 +196,21 @@ def test_signs_are_those_of_sgn():
     assert geometry(made) == geometry(x.sgn())
     assert left is NotImplemented
     assert torch.equal(x.sign().nan_to_num(7), x.sgn().nan_to_num(7))
+
+
+@pytest.mark.parametrize(
+    ("operator", "rest", "dtype"),
+    [
+        (aten.one_hot.default, lambda x: (5,), torch.int64),
+        (aten.rrelu_with_noise.default, lambda x: (torch.ones_like(x),), torch.float32),
+    ],
+)
+@pytest.mark.parametrize("has_open_sizes", [False, True])
+def test_results_are_row_major_however_the_operand_lies(operator, rest, dtype, has_open_sizes):
+    x = torch.zeros(6, 4, 3, dtype=dtype).permute(2, 0, 1)
+    mode = FakeMode(shape_env=ShapeEnv() if has_open_sizes else None)
+    fake = symbolic(mode, x, "x") if has_open_sizes else mode.from_tensor(x)
+    with mode:
+        given = rest(fake)
+    made, wanted = mode.dispatch(operator, (FakeTensor,), (fake, *given)), operator(x, *rest(x))
+    assert [int(step) for step in made.stride()] == list(wanted.stride())

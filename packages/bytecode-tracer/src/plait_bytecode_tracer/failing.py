@@ -32,12 +32,16 @@ _CHANGES = frozenset(
     {
         *("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul"),
         *("iand", "ior", "ixor", "ilshift", "irshift", "setitem"),
+        "increment_version",
     }
 )
-"""Functions of `operator` that change what they are given."""
+"""Functions of `operator`, and one of autograd's, that change what they are given."""
 _UNSEEN = ("batch_norm", "instance_norm", "_foreach", "_fused", "renorm", "_amp_")
 """Parts of the names of functions that may change tensors past the versions of fake ones."""
-_OF_GRADIENTS = (torch.autograd.grad, first_gradient, register_hook, hook_inputs, hook_outputs)
+_OF_GRADIENTS = (
+    *(torch.autograd.grad, first_gradient, register_hook, hook_inputs, hook_outputs),
+    torch.autograd.graph.increment_version,
+)
 _CHECKS = (check, check_number)
 _CPU = frozenset({torch.device("cpu")})
 _BUILTINS = (getattr, abs, pow, round, divmod, int, float, bool, min, max)

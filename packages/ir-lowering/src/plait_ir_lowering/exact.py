@@ -70,11 +70,10 @@ _POWERS = (2, 3, -1, -2)
 
 
 def _by_products(node: fx.Node) -> bool:
-    """Powers that eager computes by products; of float16 it does not."""
+    """Powers that eager computes by products; of float16 it does not, nor those of a number."""
     exponent, base = node.args[1], node.args[0]
-    if _without_floats(node):
-        return True
-    assert isinstance(base, fx.Node)
+    if _without_floats(node) or not isinstance(base, fx.Node):
+        return _without_floats(node)
     kind = base.meta["val"].dtype
     return type(exponent) in (int, float) and exponent in _POWERS and kind is not torch.float16
 

@@ -249,7 +249,7 @@ def scatter_first(
 
 
 def combine(
-    tensor: Tensor, offset: Tensor, size: Sequence[int], value: Tensor, kind: str, extent: int
+    tensor: Tensor, offset: Tensor | int, size: Sequence[int], value: Tensor, kind: str, extent: int
 ) -> None:
     """Combine `value` with the elements at `offset` from the data pointer, point after point.
 
@@ -257,7 +257,7 @@ def combine(
     deterministic algorithms are asked for, so does this; but of several values for one place the
     last is assigned, always.
     """
-    places = offset.to(tensor.device).expand(tuple(size)).reshape(-1)
+    places = torch.as_tensor(offset, device=tensor.device).expand(tuple(size)).reshape(-1)
     values = value.to(tensor.dtype).to(tensor.device).expand(tuple(size)).reshape(-1)
     if not places.numel():
         return

@@ -1,8 +1,9 @@
-"""Strides of results without elements: those that kernels of the CPU give.
+"""Operands and results without elements: what kernels of the CPU make of them.
 
-Torch's kernels for tensors without data lay such results out in other ways than the real ones,
-which follow strides of operands that mean nothing, and multiply sizes of zero. So the real ones
-are asked: they compute nothing.
+Torch's kernels for tensors without data lay results without elements out in other ways than the
+real ones, which follow strides of operands that mean nothing, and multiply sizes of zero. And they
+take operands without elements that the real ones refuse, as those of pooling and resampling. So the
+real ones are asked: they compute nothing, or little.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _MOST_ELEMENTS = 1 << 12
-"""How many elements the operands may have."""
+"""How many elements the operands may have, and the results of none."""
+_CPU = torch.device("cpu")
 
 
 def laid_out_as_real(
@@ -30,9 +32,15 @@ def laid_out_as_real(
     made: Any,
 ) -> Any:
     """What an operator gives on a mode's fakes, with the strides that its kernel gives empty
-    results."""
+    results. Raises what the kernel raises that is given an empty operand and should give more."""
     results = made if isinstance(made, tuple | list) else (made,)
-    if not any(map(_is_empty, results)) or not _is_function(func):
+    if not any(map(_is_empty, results)):
+        is_little = any(map(_is_empty, args)) and all(map(_is_little, results))
+        if is_little and _is_function(func) and "backward" not in func._schema.name:
+            # Kernels of gradients trust in the forward's checks, and read what is not there.
+            _real(func, args, kwargs, refused=(RuntimeError,))
+        return made
+    if not _is_function(func):
         return made
     real = _real(func, args, kwargs)
     found = real if isinstance(real, tuple | list) else (real,)
@@ -51,6 +59,12 @@ def _is_empty(made: Any) -> bool:
     return is_known and not made._has_symbolic_sizes_strides and 0 in made.shape
 
 
+def _is_little(made: Any) -> bool:
+    """Whether it is a tensor of the CPU with few elements."""
+    is_known = isinstance(made, Tensor) and made.layout is torch.strided and made.device == _CPU
+    return is_known and not made._has_symbolic_sizes_strides and made.numel() <= _MOST_ELEMENTS
+
+
 @cache
 def _is_function(func: OpOverload) -> bool:
     """Whether an operator gives new tensors, the same each time, and changes none."""
@@ -60,8 +74,14 @@ def _is_function(func: OpOverload) -> bool:
     return func.namespace == "aten" and is_new and not draws
 
 
-def _real(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What the kernel of the CPU gives for operands of these sizes; None where it has none."""
+def _real(
+    func: OpOverload,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    refused: tuple[type[Exception], ...] = (),
+) -> Any:
+    """What the kernel of the CPU gives for operands of these sizes; None where it has none, or
+    raises other errors than those."""
     flat = pytree.arg_tree_leaves(*args, **kwargs)
     tensors = [each for each in flat if isinstance(each, Tensor)]
     if not tensors or not all(map(_is_small, tensors)):
@@ -73,7 +93,9 @@ def _real(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
         given = pytree.tree_map_only(torch.device, lambda device: torch.device("cpu"), given)
         try:
             return func(*given[0], **given[1])
-        except (RuntimeError, NotImplementedError, IndexError, ValueError):
+        except (RuntimeError, IndexError, ValueError) as error:
+            if isinstance(error, refused) and not isinstance(error, NotImplementedError):
+                raise
             return None
 
 

@@ -111,6 +111,18 @@ def power(x: Tensor, exponent: Any) -> Any:
     return torch.mul(x, exponent) if is_open else NotImplemented
 
 
+def one_hot(x: Tensor, num_classes: int = -1) -> Any:
+    """Row-major, however the classes lie."""
+    if num_classes == -1:
+        return NotImplemented
+    return x.new_empty([*x.shape, num_classes])
+
+
+def leaky(x: Tensor, noise: Tensor, *rest: object, **options: object) -> Tensor:
+    """`rrelu`, row-major too."""
+    return x.new_empty(x.shape)
+
+
 OPEN_KERNELS: dict[OpOverload, Callable[..., Any]] = {
     **LINALG_KERNELS,
     **{
@@ -143,6 +155,8 @@ OPEN_KERNELS: dict[OpOverload, Callable[..., Any]] = {
     aten.narrow_copy.default: narrow_copy,
     aten.expand_copy.default: expand_copy,
     aten._trilinear.default: trilinear,
+    aten.one_hot.default: one_hot,
+    aten.rrelu_with_noise.default: leaky,
     aten.pow.Tensor_Scalar: power,
     aten.linalg_pinv.atol_rtol_tensor: pinv,
 }

@@ -307,6 +307,8 @@ def _undoing(
     may_fail = capture.state.has_checks or _may_fail(capture.graph_module)
     if _is_captured(run, capture) or not may_fail:
         return run, None
+    if not capture.state.has_checks and not all(map(is_undone, graph.nodes)):
+        return run, None  # nobody could begin again
     places = changed_places(graph)
     careful = getattr(run, "unchanged_on_error", None)
     if careful is not None:

@@ -36,6 +36,7 @@ from plait_bytecode_tracer.tensors.function_surroundings import refuse_surroundi
 from plait_bytecode_tracer.tensors.in_place import require_possible, require_unhooked
 from plait_bytecode_tracer.tensors.patches import guard_code, require_own_operation
 from plait_bytecode_tracer.tensors.recurrent import call_of_one_step
+from plait_bytecode_tracer.tensors.resizing import refuse_resized
 from plait_bytecode_tracer.tensors.scalars import with_stand_ins
 from plait_bytecode_tracer.tensors.wrappers import watched
 from plait_bytecode_tracer.values.variables import Known, TensorVariable
@@ -79,6 +80,8 @@ def emit(
         require_handled(target, is_handled)
         state.must_be_undone |= is_handled
     require_checked(state, target, (fake_args, fake_kwargs))
+    if "out" in kwargs:
+        refuse_resized(state, kind, target, fake_args, fake_kwargs, kwargs["out"])
     try:
         result = state.run(kind, target, fake_args, fake_kwargs)
     except TraceBreakError as error:

@@ -22,6 +22,7 @@ from plait_bytecode_tracer.state import TraceState
 from plait_bytecode_tracer.tensors.function_modes import through_mode
 from plait_bytecode_tracer.tensors.gradients import is_leaf
 from plait_bytecode_tracer.tensors.requiring import require_before
+from plait_bytecode_tracer.tensors.resizing import RESIZING, TURNING
 from plait_bytecode_tracer.tensors.subclasses import made_subclass
 from plait_bytecode_tracer.tensors.values import READERS, UNKNOWN, value_of
 from plait_bytecode_tracer.values.variables import (
@@ -46,7 +47,7 @@ _VALUE_METHODS = frozenset(
 )
 _UNTRACED = frozenset(
     {
-        *("share_memory_", "storage", "set_", "untyped_storage", "resize_"),
+        *("share_memory_", "storage", "untyped_storage", *RESIZING),
         *("__array__", "__reduce__", "__reduce_ex__", "__deepcopy__", "pin_memory"),
     }
 )
@@ -182,12 +183,7 @@ def _size(frame: Frame, owner: TensorVariable, args: list[Variable]) -> Variable
 _HOOKING = ("register_hook", "register_post_accumulate_grad_hook")
 
 
-_METADATA_METHODS = frozenset(
-    {
-        *("t_", "transpose_", "swapaxes_", "swapdims_", "unsqueeze_", "squeeze_", "as_strided_"),
-        *("detach_",),
-    }
-)
+_METADATA_METHODS = TURNING | {"detach_"}
 
 
 def require_grad(

@@ -10,6 +10,7 @@ from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.objects.objects import bind_attribute
 from plait_bytecode_tracer.objects.statics import MISSING, guard_class, static_attribute
+from plait_bytecode_tracer.tensors.resizing import RESIZING, TURNING
 from plait_bytecode_tracer.tensors.wrappers import require_code
 from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.lookup import is_defined
@@ -19,8 +20,8 @@ _UNTRACED = frozenset(
     {
         *("item", "tolist", "numpy", "backward", "requires_grad_", "register_hook", "retain_grad"),
         *("register_post_accumulate_grad_hook", "as_subclass", "storage_offset", "is_shared"),
-        *("t_", "transpose_", "swapaxes_", "swapdims_", "unsqueeze_", "squeeze_", "as_strided_"),
-        *("detach_", "data_ptr", "share_memory_", "storage", "set_", "untyped_storage", "resize_"),
+        *("detach_", "data_ptr", "share_memory_", "storage", "untyped_storage"),
+        *(*TURNING, *RESIZING),
         *("__array__", "__reduce__", "__reduce_ex__", "__deepcopy__", "pin_memory", "__dlpack__"),
         *("__tensor_flatten__", "nonzero", "__bool__", "__float__", "__int__", "__index__"),
     }

@@ -24,12 +24,12 @@ _IMMUTABLE = 1 << 8
 _FUNCTIONS = (types.FunctionType, types.MethodType, staticmethod, classmethod)
 
 
-def prints_plainly() -> bool:
+def has_plain_output() -> bool:
     """Whether `sys.stdout` is open, or missing, and no code of the program's writes to it."""
     return _shows_plainly(sys.stdout)
 
 
-def warns_plainly() -> bool:
+def has_plain_warnings() -> bool:
     """Whether no code of the program's shows the warnings."""
     shown = (getattr(warnings, name, None) for name in _OF_WARNINGS)
     return _shows_plainly(sys.stderr) and not any(map(_is_of_program, shown))
@@ -38,8 +38,20 @@ def warns_plainly() -> bool:
 _OF_WARNINGS = ("showwarning", "formatwarning", "_showwarnmsg", "_showwarnmsg_impl")
 
 
-def logs_plainly(logger: logging.Logger) -> bool:
+def named(logger: logging.Logger) -> logging.Logger | str:
+    """A logger by its name, if that finds it: guards that ask of it may be stored then."""
+    is_found = isinstance(logger.name, str) and logging.getLogger(logger.name) is logger
+    return logger.name if is_found else logger
+
+
+def is_enabled(logger: logging.Logger | str, level: int) -> bool:
+    """Whether a logger logs at a level."""
+    return _logger(logger).isEnabledFor(level)
+
+
+def has_plain_log(logger: logging.Logger | str) -> bool:
     """Whether no code of the program's makes, filters, formats or handles a logger's records."""
+    logger = _logger(logger)
     if logging.getLogRecordFactory() is not logging.LogRecord:
         return False
     handlers = list(_handlers(logger))
@@ -67,6 +79,10 @@ def log_at(
     if logger.isEnabledFor(level):
         name = logger.name
         logger.handle(logger.makeRecord(name, level, file, line, message, args, None, function))
+
+
+def _logger(logger: logging.Logger | str) -> logging.Logger:
+    return logging.getLogger(logger) if isinstance(logger, str) else logger
 
 
 def _handlers(logger: logging.Logger) -> Iterable[logging.Handler]:

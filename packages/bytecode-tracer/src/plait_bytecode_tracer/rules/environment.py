@@ -23,7 +23,7 @@ from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.objects.folding import has_tensor
 from plait_bytecode_tracer.objects.operations import truth
 from plait_bytecode_tracer.objects.representation import represent
-from plait_bytecode_tracer.outside.sinks import prints_plainly
+from plait_bytecode_tracer.outside.sinks import has_plain_output
 from plait_bytecode_tracer.outside.tables import global_table, written_globals
 from plait_bytecode_tracer.rules.outputs import require_plain
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
@@ -58,7 +58,7 @@ def print_(frame: Frame, *values: Variable, **options: Variable) -> Variable:
         raise TraceBreakError("GB0005", "the code prints after it has replaced sys.stdout")
     if not simple or any(name not in ("sep", "end", "flush") for name in options):
         raise TraceBreakError("GB0005", "the code prints a value that only the graph's run gives")
-    require_plain(frame, prints_plainly, "prints")
+    require_plain(frame, has_plain_output, "prints")
     frame.state.deferred.append((constant(print), list(values), dict(options)))
     return constant(None)
 

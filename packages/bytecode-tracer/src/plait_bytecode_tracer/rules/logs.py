@@ -15,7 +15,7 @@ from plait_bytecode_tracer.guards import Kind, Mode
 from plait_bytecode_tracer.objects.attributes import load_attribute
 from plait_bytecode_tracer.objects.containers import plain_value
 from plait_bytecode_tracer.objects.operations import truth
-from plait_bytecode_tracer.outside.sinks import log_at, logs_plainly
+from plait_bytecode_tracer.outside.sinks import has_plain_log, is_enabled, log_at, named
 from plait_bytecode_tracer.rules.outputs import require_plain
 from plait_bytecode_tracer.rules.registry import Builtin, builtin
 from plait_bytecode_tracer.tensors.ambient import bound
@@ -88,7 +88,7 @@ def log(
     asks = not (kwargs.keys() <= _NOTHING and all(map(is_none, kwargs.values())))
     if asks or not all(map(_is_simple, (message, *args))):
         raise TraceBreakError("GB0005", "the code logs a value that is not a constant")
-    require_plain(frame, bound(logs_plainly, (real,)), "logs")
+    require_plain(frame, bound(has_plain_log, (named(real),)), "logs")
     place = _line(frame)
     frame.state.deferred.append((constant(log_at), [logger, level, *place, message, *args], {}))
     return constant(None)
@@ -113,7 +113,7 @@ def is_enabled_for(frame: Frame, logger: Variable, level: Variable) -> Variable:
     if not isinstance(real, logging.Logger) or not known or _is_changed(frame, real):
         method: Any = logging.Logger.isEnabledFor
         return inline(frame, method, [logger, level], {})
-    ask = bound(real.isEnabledFor, (plain_value(level),))
+    ask = bound(is_enabled, (named(real), plain_value(level)))
     answer = ask()
     text = f"{real.name}.isEnabledFor({plain_value(level)}) is {answer}"
     frame.state.require(None, Kind.MODE, Mode(ask, answer), text)

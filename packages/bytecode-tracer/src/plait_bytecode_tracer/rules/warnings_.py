@@ -9,7 +9,7 @@ from typing import Any
 from plait_bytecode_tracer.errors import TraceBreakError
 from plait_bytecode_tracer.frames.frame import Frame, constant
 from plait_bytecode_tracer.guards import Kind, Mode
-from plait_bytecode_tracer.outside.sinks import warns_plainly
+from plait_bytecode_tracer.outside.sinks import has_plain_warnings
 from plait_bytecode_tracer.outside.tables import written_globals
 from plait_bytecode_tracer.rules.outputs import require_plain
 from plait_bytecode_tracer.rules.registry import builtin
@@ -64,7 +64,7 @@ def warn(
         raise TraceBreakError("GB0005", "the code warns of something that is no text")
     if written_globals(frame.state, vars(warnings)) is not None:
         raise TraceBreakError("GB0005", "the code warns after it has changed how that is done")
-    require_plain(frame, warns_plainly, "warns of")
+    require_plain(frame, has_plain_warnings, "warns of")
     user = _caller(frame, level)
     space, line = user.function.globals, user.line_at(user.instruction)
     module = str(space.get("__name__") or "<string>")

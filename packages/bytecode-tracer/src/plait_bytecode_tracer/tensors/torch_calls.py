@@ -16,6 +16,7 @@ from plait_bytecode_tracer.objects.methods import call_method_variable
 from plait_bytecode_tracer.tensors.ambient import bound
 from plait_bytecode_tracer.tensors.leaves import leaves_state
 from plait_bytecode_tracer.tensors.numpy_data import OF_DATA, with_element_type
+from plait_bytecode_tracer.tensors.resizing import refuse_reshaping
 from plait_bytecode_tracer.values.constants import is_constant
 from plait_bytecode_tracer.values.variables import (
     Known,
@@ -56,6 +57,7 @@ def call_torch(
         raise TraceBreakError("GB0002", f"{name}, of which it is not known what it changes")
     if isinstance(real, types.MethodDescriptorType) and isinstance(args[0], TensorVariable):
         return call_method_variable(frame, MethodVariable(args[0], name), args[1:], kwargs)
+    refuse_reshaping(real)
     state = frame.state
     if (
         _is_in_place(name)

@@ -204,13 +204,17 @@ def _answer(
     `default` is torch's default dtype, on which they depend; dimensions have `size` elements.
     """
     names = [argument.name for argument in func._schema.arguments]
+    outs = {argument.name for argument in func._schema.arguments if argument.is_out}
     try:
         # Neither the recorder nor anything of the caller's sees this call.
         with torch._C._DisableTorchDispatch(), torch.no_grad():
             positional = [_example(n, each, size) for n, each in zip(names, args, strict=False)]
             if func is aten.native_group_norm.default:
                 positional[3:7] = [1, 1, 1, 1]  # batch, channels, pixels, groups
-            result = func(*positional, **{name: _example(name, e, size) for name, e in kwargs})
+            # Those of out= have no elements: a kernel resizes such without a warning.
+            result = func(
+                *positional, **{n: _example(n, e, 0 if n in outs else size) for n, e in kwargs}
+            )
     except Exception as error:
         return error.with_traceback(None)
     parts = _parts(result)

@@ -22,7 +22,7 @@ from plait_fx_passes.op_info import (
     functional_variant,
     op_info,
 )
-from plait_fx_passes.record.aliases import Alias, write
+from plait_fx_passes.record.aliases import Alias, new_base, write
 from plait_fx_passes.record.fakes import fake_result
 from plait_fx_passes.record.viewing import call_view
 from plait_fx_passes.record.writes import note_view_write
@@ -74,7 +74,7 @@ def mutate(
             _check_cast(recorder, func, value.meta["val"], target)
     for target, shape, value in zip(targets, shapes, values, strict=True):
         if target.shape != shape:
-            _resize(recorder, target, value)
+            _resize(recorder, target, shape, value)
         _store(recorder, target, value)
         if is_followed:
             recorder.know_now(target)
@@ -83,7 +83,7 @@ def mutate(
         return returned_by(func, own, fakes, fake_kwargs)
     if not own:
         return returned
-    return own[0] if len(own) == 1 else tuple(own)
+    return recorder.conformed(func, returned, own[0]) if len(own) == 1 else tuple(own)
 
 
 def change_metadata(
@@ -323,19 +323,24 @@ def _store(recorder: Recorder, target: FakeTensor, value: fx.Node) -> None:
     write(recorder, alias, _cast(recorder, value, target))
 
 
-def _resize(recorder: Recorder, target: FakeTensor, value: fx.Node) -> None:
-    """Give an ``out=`` tensor that eager resized a storage laid out as the value is."""
+def _resize(recorder: Recorder, target: FakeTensor, before: torch.Size, value: fx.Node) -> None:
+    """Give an ``out=`` tensor that eager resized memory of its own, laid out as the value is.
+
+    Raises:
+        AtenTraceError: it had memory, at which others may look who keep their geometry.
+    """
     alias = recorder.alias_of(target)
-    if alias.parent is not None or alias.storage.placeholder is not None:
+    is_empty = any(type(size) is int and size == 0 for size in before)
+    if not is_empty or alias.parent is not None or alias.storage.placeholder is not None:
         raise AtenTraceError(
-            "resizing an input or a view through out= is not supported",
+            "resizing an input, or a tensor with elements, through out= is not supported",
             where=recorder.where,
-            hint="pass an out= tensor of the result's shape",
+            hint="pass an out= tensor of the result's shape, or one without elements",
         )
     wanted = value.meta["val"]
     geometry = (target, list(wanted.shape), list(wanted.stride()))
     fake_result(recorder.fake_mode, aten.as_strided_.default, geometry, {})
-    alias.value = target
+    recorder.bind(target, new_base(target, alias.meta, node=value))
 
 
 def _keep_geometry(recorder: Recorder, alias: Alias, fake: FakeTensor) -> None:

@@ -419,13 +419,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         fakes = tuple(map(self.unread, args))
         wanted = fake_result(self.fake_mode, func, fakes, fake_kwargs)
         if isinstance(wanted, FakeTensor):
-            return self._conformed_tensor(func, wanted, result)
+            return self.conformed(func, wanted, result)
         if isinstance(wanted, (list, tuple)) and isinstance(result, (list, tuple)):
             pairs = zip(wanted, result, strict=True)
-            return tuple(self._conformed_tensor(func, want, got) for want, got in pairs)
+            return tuple(self.conformed(func, want, got) for want, got in pairs)
         return result
 
-    def _conformed_tensor(self, func: OpOverload, wanted: object, result: object) -> object:
+    def conformed(self, func: OpOverload, wanted: object, result: object) -> object:
+        """A tensor that stands for an operator's result, with the strides of that."""
         if not isinstance(wanted, FakeTensor) or not isinstance(result, torch.Tensor):
             return result
         if wanted.shape != result.shape or wanted.dtype != result.dtype:

@@ -27,6 +27,8 @@ def _linear(start: IndexExpr | int, dims: Sequence[Var], strides: Sequence[Any])
 def _coordinates(place: IndexExpr, layout: Layout) -> list[IndexExpr] | None:
     """The element of a dense layout that lies at `place`; None if the layout has holes."""
     found: list[IndexExpr] = [ZERO] * len(layout.size)
+    if ZERO in layout.size:  # nothing is read
+        return found
     expected = ONE
     for axis in _inwards(layout):
         size = layout.size[axis]
