@@ -243,7 +243,8 @@ def wrong_elements(one: Tensor, each: Expected) -> Tensor:
     """Where a result is not what it may be, as a mask."""
     same = (one == each.eager) | (one.isnan() & each.eager.isnan())
     if one.is_floating_point():
-        same |= one.double() == each.exact.double()  # an infinity that eager loses, and float64 not
+        # An infinity that eager loses, and float64 not.
+        same |= (one.double() == each.exact.double()) | (one.isnan() & each.exact.isnan())
     else:
         return ~same & steady(each)
     ours, theirs, true = one.double(), each.eager.double(), each.exact.double()

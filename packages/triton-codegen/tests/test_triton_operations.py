@@ -24,7 +24,7 @@ from plait_ir_lowering import (
     as_index,
     to_torch_dtype,
 )
-from plait_scheduler import Access, Domain, Kernel, Param, Store
+from plait_scheduler import Access, Domain, Kernel, Param, Store, parse_kernel
 from plait_triton_codegen import UnsupportedKernelError, render_kernel
 from plait_triton_codegen.kernels.operations import ANY, FLOATS, INTEGERS, OPERATIONS, Kind
 from plait_utils import DiskCache, philox_numbers
@@ -290,6 +290,22 @@ def test_indices_are_wrapped_and_checked() -> None:
     for bad in (7, -8, 1 << 40):
         with pytest.raises(IndexError, match=f"index {bad} is out of bounds .* with size 7"):
             run(kernel, table, torch.tensor([0, 1, bad, 2, 3]))
+
+
+def test_an_index_that_is_certainly_there_is_a_number_of_64_bits() -> None:
+    i0 = Var("i0", 40)
+    place = CheckedIndex(IndexValue(i0.expr * 7 % 40), as_index(40))
+    kernel = pointwise(Op("mul", [place, Const(1 << 32, DType.i64)]), [], 40)
+    assert "check_index" not in render_kernel(kernel).text
+    assert run(kernel)[0].tolist() == [(n * 7 % 40) << 32 for n in range(40)]
+    text = """\
+kernel largest(p0: write i64[])
+  for inner r0: 40
+    reduce t0 = max checked(index(((r0*7) % 40)), 40)
+    outer store p0[()] = %t0
+"""
+    assert "to(tl.int64), [XBLOCK, RBLOCK])" in render_kernel(parse_kernel(text)).text
+    assert run(parse_kernel(text))[0] == 39
 
 
 def test_what_triton_cannot_express_is_refused() -> None:

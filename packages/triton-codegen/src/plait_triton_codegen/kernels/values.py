@@ -360,8 +360,9 @@ class ValueWriter:
         plain = param.layout.offset
         indirect: list[Term] = []
         for at, stride in zip(load.index, param.layout.stride, strict=True):
-            if isinstance(at, IndexExpr):
-                plain = plain + at * stride
+            known = at if isinstance(at, IndexExpr) else _known_index(at)
+            if known is not None:
+                plain = plain + known * stride
             else:
                 indirect.append(self.strided(self._term(at, guard), stride))
         place = self.total([*indirect, self.index(plain)])
@@ -384,7 +385,7 @@ class ValueWriter:
     def _checked(self, value: CheckedIndex, guard: Term | None) -> Term:
         known = _known_index(value)
         if known is not None:
-            return self.index(known)
+            return self._term(IndexValue(known), guard)
         index, size = self._term(value.value, guard), self.index(value.size)
         if not self.check_indices:
             return Term(f"device.clamp_index({index.text}, {size.text})", index.axes)
@@ -400,8 +401,10 @@ def _is_zero(value: Value) -> bool:
     return isinstance(value, Const) and value.value == 0
 
 
-def _known_index(value: CheckedIndex) -> IndexExpr | None:
-    """The index, counted from the start, where it is certainly within bounds."""
+def _known_index(value: Value) -> IndexExpr | None:
+    """A checked index, counted from the start, where it is certainly within bounds."""
+    if not isinstance(value, CheckedIndex):
+        return None
     if not isinstance(value.value, Const) or not value.size.is_constant:
         return in_bounds(value)
     index, size = int(value.value.value), value.size.as_int()
