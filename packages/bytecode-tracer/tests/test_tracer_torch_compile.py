@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import types
 
 import torch
@@ -84,3 +86,15 @@ def test_a_module_whose_forward_is_no_method_is_compiled_once(monkeypatch):
     assert compiled_function_of(made) is compiled
     monkeypatch.setattr(Plain, "forward", staticmethod(lambda x: x * 7))
     assert torch.equal(made(X), X * 7)
+
+
+def test_generators_are_seeded_by_a_function_that_is_always_the_same():
+    """`torch.manual_seed` becomes another one when torch's compiler is imported."""
+    lines = (
+        "from plait_bytecode_tracer.outside.seeds import SETTERS",
+        "import torch._dynamo",
+        "from plait_bytecode_tracer.aftermath.redrawing import _SEEDING",
+        "print(SETTERS['seed'] in _SEEDING)",
+    )
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, check=True)
+    assert done.stdout.strip() == b"True"

@@ -30,7 +30,7 @@ from plait_bytecode_tracer.tensors import random_ops
 from plait_bytecode_tracer.tensors.ambient import INFERENCE_SWITCHES
 from plait_utils.draws import draws_before, last_node
 
-_SEEDING = (torch.manual_seed, torch.default_generator.manual_seed)
+_SEEDING = (torch.random.manual_seed, torch.default_generator.manual_seed)
 
 
 def state_left(

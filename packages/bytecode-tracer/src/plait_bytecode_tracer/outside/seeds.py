@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Call: TypeAlias = "tuple[Variable, list[Variable], dict[str, Variable]]"
 
 SETTERS: dict[str, Callable[..., Any]] = {
-    "seed": torch.manual_seed,
+    "seed": torch.random.manual_seed,
     "seed of the CPU": torch.default_generator.manual_seed,
     "state": torch.default_generator.set_state,
 }

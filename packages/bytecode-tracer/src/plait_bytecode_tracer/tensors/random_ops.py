@@ -37,7 +37,7 @@ def _set_state(state: torch.Tensor) -> torch.Tensor:
 
 
 def _manual_seed(seed: int, everywhere: bool) -> torch.Tensor:
-    (torch.manual_seed if everywhere else torch.default_generator.manual_seed)(seed)
+    (torch.random.manual_seed if everywhere else torch.default_generator.manual_seed)(seed)
     return nothing()
 
 
