@@ -216,22 +216,21 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's __in
         known = converter._get_memo(tensor)
         if known is not None:
             return known
-        with torch.inference_mode(tensor.is_inference()):
-            with no_dispatch():
-                if sizes is not None and strides is not None:
-                    meta = _strided(sizes, strides, tensor.storage_offset(), tensor.dtype)
-                else:
-                    meta = torch.empty(0, dtype=tensor.dtype, device="meta")
-                    meta.set_(
-                        self._fake_storage(tensor),
-                        tensor.storage_offset(),
-                        tensor.size(),
-                        tensor.stride(),
-                    )
-            if isinstance(tensor, torch.nn.Parameter):
-                meta._is_param = True
-            meta.requires_grad_(tensor.requires_grad)
-            fake = FakeTensor(self, meta, tensor.device)
+        with torch.inference_mode(tensor.is_inference()), no_dispatch():
+            if sizes is not None and strides is not None:
+                meta = _strided(sizes, strides, tensor.storage_offset(), tensor.dtype)
+            else:
+                meta = torch.empty(0, dtype=tensor.dtype, device="meta")
+                meta.set_(
+                    self._fake_storage(tensor),
+                    tensor.storage_offset(),
+                    tensor.size(),
+                    tensor.stride(),
+                )
+        if isinstance(tensor, torch.nn.Parameter):
+            meta._is_param = True
+        meta.requires_grad_(tensor.requires_grad)
+        fake = FakeTensor(self, meta, tensor.device)
         converter.set_tensor_memo(tensor, fake)
         return fake
 
