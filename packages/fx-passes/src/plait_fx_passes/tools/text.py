@@ -301,8 +301,8 @@ def _methods() -> frozenset[str]:
     from torch.overrides import get_overridable_functions
 
     names = {each.__name__ for each in get_overridable_functions()[torch.Tensor]}
-    names |= {name for name in vars(torch.Tensor) if not name.startswith("_")}
-    names |= {name for name in vars(torch._C.TensorBase) if not name.startswith("_")}
+    own = (*vars(torch.Tensor), *vars(torch._C.TensorBase))
+    names |= {name for name in own if not name.startswith("_")}
     return frozenset(name for name in names if not name.startswith("__") or _is_operator(name))
 
 

@@ -360,8 +360,9 @@ class ValueWriter:
         plain = param.layout.offset
         indirect: list[Term] = []
         for at, stride in zip(load.index, param.layout.stride, strict=True):
-            known = at if isinstance(at, IndexExpr) else _known_index(at)
-            if known is not None:
+            if isinstance(at, IndexExpr):
+                plain = plain + at * stride
+            elif (known := _known_index(at)) is not None:
                 plain = plain + known * stride
             else:
                 indirect.append(self.strided(self._term(at, guard), stride))
